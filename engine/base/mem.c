@@ -1,0 +1,251 @@
+/* Host memory. The fail-at counter is process-wide and atomic; arenas are single-threaded. */
+#include "engine/base/mem.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static _Atomic uint64_t allocation_count;
+static _Atomic uint64_t fail_number; /* 0: off */
+static _Atomic int fail_sticky;
+
+/* Counts one allocation and says whether it must fail. */
+static int must_fail(void)
+{
+    uint64_t number = atomic_fetch_add(&allocation_count, 1) + 1;
+    uint64_t n = atomic_load_explicit(&fail_number, memory_order_relaxed);
+    if (n == 0)
+        return 0;
+    return atomic_load(&fail_sticky) ? number >= n : number == n;
+}
+
+uint64_t mem_fail_at(uint64_t n, int sticky)
+{
+    atomic_store(&fail_number, 0);
+    uint64_t made = atomic_exchange(&allocation_count, 0);
+    atomic_store(&fail_sticky, sticky);
+    atomic_store(&fail_number, n);
+    return made;
+}
+
+void *mem_alloc(size_t n)
+{
+    return must_fail() ? NULL : malloc(n > 0 ? n : 1);
+}
+
+void *mem_zalloc(size_t n)
+{
+    return must_fail() ? NULL : calloc(1, n > 0 ? n : 1);
+}
+
+void *mem_realloc(void *p, size_t n)
+{
+    return must_fail() ? NULL : realloc(p, n > 0 ? n : 1);
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+void *mem_array(size_t count, size_t size)
+{
+    size_t n;
+    if (__builtin_mul_overflow(count, size, &n))
+        return NULL;
+    return mem_zalloc(n);
+}
+
+void *mem_array_resize(void *p, size_t count, size_t size)
+{
+    size_t n;
+    if (__builtin_mul_overflow(count, size, &n))
+        return NULL;
+    return mem_realloc(p, n);
+}
+
+char *mem_strndup(const char *text, size_t n)
+{
+    if (n == SIZE_MAX)
+        return NULL;
+    char *copy = mem_alloc(n + 1);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+char *mem_strdup(const char *text)
+{
+    return mem_strndup(text, strlen(text));
+}
+
+void *mem_aligned(size_t alignment, size_t n)
+{
+    void *p = NULL;
+    if (must_fail() || posix_memalign(&p, alignment, n > 0 ? n : 1) != 0)
+        return NULL;
+    return p;
+}
+
+/* Reads the number after `key` in a file of lines; -1 when absent. */
+static int64_t read_number(const char *path, const char *key)
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return -1;
+    char line[256];
+    int64_t value = -1;
+    size_t key_length = strlen(key);
+    while (fgets(line, sizeof line, f) != NULL) {
+        if (strncmp(line, key, key_length) != 0)
+            continue;
+        char *end;
+        long long number = strtoll(line + key_length, &end, 10);
+        if (end != line + key_length)
+            value = number;
+        break;
+    }
+    fclose(f);
+    return value;
+}
+
+/* Limit of the memory cgroup minus its use (cgroup v2, then v1); -1 when there is none. */
+static int64_t cgroup_available(void)
+{
+    char path[512] = "";
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (f != NULL) {
+        char line[400];
+        while (fgets(line, sizeof line, f) != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            if (strncmp(line, "0::", 3) == 0)
+                snprintf(path, sizeof path, "/sys/fs/cgroup%s", line + 3);
+        }
+        fclose(f);
+    }
+    char file[600];
+    int64_t limit = -1, used = -1;
+    if (path[0] != '\0') {
+        snprintf(file, sizeof file, "%s/memory.max", path);
+        limit = read_number(file, "");
+        snprintf(file, sizeof file, "%s/memory.current", path);
+        used = read_number(file, "");
+    }
+    if (limit < 0) {
+        limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "");
+        used = read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "");
+    }
+    if (limit < 0 || limit > INT64_MAX / 2)
+        return -1;
+    return used > limit ? 0 : limit - (used > 0 ? used : 0);
+}
+
+uint64_t mem_available_bytes(void)
+{
+    int64_t available = read_number("/proc/meminfo", "MemAvailable:");
+    available = available < 0 ? 0 : available * 1024;
+    int64_t group = cgroup_available();
+    if (group >= 0 && (available == 0 || group < available))
+        available = group;
+    return (uint64_t)available;
+}
+
+uint64_t mem_resident_bytes(void)
+{
+    int64_t kib = read_number("/proc/self/status", "VmRSS:");
+    return kib < 0 ? 0 : (uint64_t)kib * 1024;
+}
+
+uint64_t mem_peak_resident_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+#define ARENA_BLOCK_BYTES ((size_t)64 * 1024)
+#define ARENA_ALIGN       ((size_t)16)
+
+struct arena_block {
+    struct arena_block *next;
+    size_t size, used; /* bytes of data[] */
+    _Alignas(16) unsigned char data[];
+};
+
+struct arena {
+    struct arena_block *head;
+    size_t ceiling, used;
+};
+
+struct arena *arena_open(size_t ceiling_bytes)
+{
+    struct arena *a = mem_zalloc(sizeof *a);
+    if (a != NULL)
+        a->ceiling = ceiling_bytes;
+    return a;
+}
+
+void arena_close(struct arena *a)
+{
+    if (a == NULL)
+        return;
+    for (struct arena_block *b = a->head; b != NULL;) {
+        struct arena_block *next = b->next;
+        mem_free(b);
+        b = next;
+    }
+    mem_free(a);
+}
+
+void *arena_alloc(struct arena *a, size_t n)
+{
+    if (n > SIZE_MAX / 2)
+        return NULL;
+    n = (n + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1);
+    if (n > a->ceiling - a->used)
+        return NULL;
+    struct arena_block *b = a->head;
+    if (b == NULL || b->size - b->used < n) {
+        size_t size = n > ARENA_BLOCK_BYTES ? n : ARENA_BLOCK_BYTES;
+        b = mem_zalloc(sizeof *b + size);
+        if (b == NULL)
+            return NULL;
+        b->size = size;
+        b->next = a->head;
+        a->head = b;
+    }
+    void *p = b->data + b->used;
+    b->used += n;
+    a->used += n;
+    return p;
+}
+
+void *arena_array(struct arena *a, size_t count, size_t size)
+{
+    size_t n;
+    if (__builtin_mul_overflow(count, size, &n))
+        return NULL;
+    return arena_alloc(a, n);
+}
+
+char *arena_strndup(struct arena *a, const char *text, size_t n)
+{
+    if (n == SIZE_MAX)
+        return NULL;
+    char *copy = arena_alloc(a, n + 1);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+size_t arena_used_bytes(const struct arena *a)
+{
+    return a->used;
+}
