@@ -1,0 +1,29 @@
+/* Device memory: buffers with a usage, a label and an account.
+ *
+ * On `host` a buffer is host memory. A buffer belongs to its device's thread. No buffer is larger
+ * than the device's max allocation: ask buffer_max_bytes and split.
+ */
+#ifndef OINFER_CL_BUFFER_H
+#define OINFER_CL_BUFFER_H
+
+#include "engine/cl/device.h"
+
+enum buffer_usage { BUFFER_WEIGHTS, BUFFER_KV, BUFFER_SCRATCH, BUFFER_STAGING, BUFFER_IO };
+
+struct buffer;
+/* n bytes (> 0), uninitialised, aligned to at least 128 bytes. The label (copied, at most 47 bytes)
+ * appears in errors and logs. ST_NO_DEVICE_MEMORY with the need, the use and the limit. */
+enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage usage,
+                        const char *label, struct buffer **out, struct err *e);
+/* Wraps n bytes of host memory in place, read-only (CL_MEM_USE_HOST_PTR): CPU devices and host
+ * only, else ST_UNSUPPORTED. `memory` must outlive the buffer and be aligned to page size. */
+enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
+                        enum buffer_usage usage, const char *label, struct buffer **out,
+                        struct err *e);
+void buffer_close(struct buffer *b); /* accepts NULL */
+uint64_t buffer_bytes(const struct buffer *b);
+uint64_t buffer_max_bytes(const struct device *d);
+/* The memory itself on the host device (and of a wrapped buffer); NULL on others. */
+void *buffer_host(const struct buffer *b);
+
+#endif

@@ -1,0 +1,37 @@
+/* The queue pair of a device: compute and transfer, in order each, ordered against each other only
+ * where asked, by events that this module owns. Nothing here waits unless it says so.
+ *
+ * Belongs to the device's thread. On `host` everything happens at once, in the call.
+ */
+#ifndef OINFER_CL_QUEUE_H
+#define OINFER_CL_QUEUE_H
+
+#include "engine/cl/buffer.h"
+
+enum queue_id { QUEUE_COMPUTE, QUEUE_TRANSFER };
+
+/* Enqueues a copy of n bytes. The host memory must stay untouched until queue_wait (write, read).
+ * tag: static string, the row under which prof counts it. Bounds are checked: ST_INVALID. */
+enum status queue_write(struct device *d, enum queue_id q, struct buffer *dst, uint64_t offset,
+                        const void *src, uint64_t n, const char *tag, struct err *e);
+enum status queue_read(struct device *d, enum queue_id q, struct buffer *src, uint64_t offset,
+                       void *dst, uint64_t n, const char *tag, struct err *e);
+enum status queue_copy(struct device *d, enum queue_id q, struct buffer *src, uint64_t src_offset,
+                       struct buffer *dst, uint64_t dst_offset, uint64_t n, const char *tag,
+                       struct err *e);
+enum status queue_fill(struct device *d, enum queue_id q, struct buffer *dst, uint64_t offset,
+                       uint64_t n, uint8_t byte, const char *tag, struct err *e);
+/* Everything enqueued on `before` so far happens before what is enqueued on `after` from now on. */
+enum status queue_order(struct device *d, enum queue_id before, enum queue_id after, struct err *e);
+enum status queue_flush(struct device *d, enum queue_id q, struct err *e);
+/* Waits until everything on q is done. On a GPU it sleeps instead of spinning a core. Marks the
+ * device lost (ST_DEVICE_LOST) when the driver says so. */
+enum status queue_wait(struct device *d, enum queue_id q, struct err *e);
+
+/* The pinned staging ring: streams n bytes of host memory (any pages, e.g. a mapped file) to dst on
+ * the transfer queue in pieces; returns once the source is no longer needed. Overlaps with compute.
+ */
+enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset, const void *src,
+                           uint64_t n, const char *tag, struct err *e);
+
+#endif

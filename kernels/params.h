@@ -1,0 +1,111 @@
+/* Parameters of every op, shared by the host (C11) and the kernels (OpenCL C 1.2).
+ *
+ * Every kernel of an op takes the same arguments, whatever the variant: for each tensor of the op,
+ * in the order of ops.def, `__global uchar *buffer, ulong offset_bytes`, then the op's params
+ * struct by value. Fields are 32-bit only, so the layout is the same on both sides.
+ */
+#ifndef OINFER_KERNELS_PARAMS_H
+#define OINFER_KERNELS_PARAMS_H
+
+#ifdef __OPENCL_VERSION__
+typedef uint p_uint;
+typedef int p_int;
+#else
+#include <stdint.h>
+typedef uint32_t p_uint;
+typedef int32_t p_int;
+#endif
+
+/* Activation formats: how a [n_tokens][k] matrix of activations lies in memory. The bytes of each
+ * are act_bytes() in engine/ops/act.h, which also describes the layouts in full. */
+#define ACT_F32 0 /* [n_tokens][k] float */
+#define ACT_Q8  1 /* int8 blocks of 32 for few tokens (decode): see act.h */
+#define ACT_Q8T 2 /* the same numbers packed in tiles of tokens (prefill): see act.h */
+#define ACT_F16 3 /* [n_tokens][k] half */
+
+/* What OP_LINEAR does with a finished sum. */
+#define LINEAR_STORE 0 /* y[t][r] = sum */
+#define LINEAR_ADD   1 /* y[t][r] += sum (residual) */
+#define LINEAR_SWIGLU                                                        \
+    2 /* rows come in pairs of gate and up (interleaved as the layout says): \
+         y[t][r] = silu(gate[r]) * up[r], y has m / 2 columns */
+
+/* KV cache layouts, per layer; both hold n_slots * n_head_kv * n_ctx * head_dim elements. */
+#define KV_PLAIN 0 /* K, V: [slot][n_head_kv][n_ctx][head_dim]; q8_0 blocks run along head_dim */
+#define KV_TILED 1 /* K: [slot][n_head_kv][n_ctx/16][head_dim][16]; V as KV_PLAIN */
+
+/* embed: table [n_vocab][k] in its file layout (dtype: the variant's), ids [n_tokens] int,
+ * y [n_tokens][k] float. y = table[id] * scale. An id outside the table gives zeros. */
+struct embed_params {
+    p_uint n_tokens, k, n_vocab;
+    float scale;
+};
+
+/* norm: x [n_rows][x_stride] float, weight [len] float, bias [len] float, y in `act` format
+ * (the variant's). kind 0 rms: x / sqrt(mean(x^2) + eps) * w; 1 layer: (x - mean) / sqrt(var + eps)
+ * * w + b. bias is read when has_bias. */
+struct norm_params {
+    p_uint n_rows, len, x_stride, kind, has_bias;
+    float eps;
+};
+
+/* quantize: x [n_rows][len] float -> y in the variant's act format. */
+struct quantize_params {
+    p_uint n_rows, len, x_stride;
+};
+
+/* linear: w [m][k] (dtype and layout: the variant's), x [n_tokens][k] (act: the variant's),
+ * bias [m] float, y [n_tokens][y_stride] float. bias is added when has_bias, before the epilogue.
+ */
+struct linear_params {
+    p_uint m, k, n_tokens, y_stride, epilogue, has_bias;
+};
+
+/* rope_kv: qkv [n_tokens][stride] float holding q | k | v at column 0, k_col, v_col;
+ * table [n_ctx_table][n_rot / 2] float2 {cos, sin} (scaling and frequency factors included);
+ * meta [n_tokens] int4 {position, slot, 0, 0}; k_cache, v_cache: one layer's cache (dtype and
+ * layout: the variant's). Rotates q in place and writes rotated k, and v, into the cache at
+ * (slot, position). mode 0: pairs (2i, 2i+1) ("norm"); 1: pairs (i, i + n_rot/2) ("neox").
+ * Dimensions from n_rot up stay as they are; rotate 0: no rotation at all (k, v still stored).
+ * Source: Su et al. 2021 (RoFormer), eq. 34. */
+struct rope_kv_params {
+    p_uint n_tokens, stride, k_col, v_col, n_head, n_head_kv, head_dim, n_rot, mode, n_ctx, rotate;
+};
+
+/* attention: q [n_tokens][q_stride] float (head h at column h * head_dim), k_cache, v_cache (dtype
+ * and layout: the variant's), meta [n_tokens] int4 {position, slot, 0, 0}, scratch (bytes:
+ * attention_scratch_bytes), y [n_tokens][n_head * head_dim] float.
+ * y = softmax(scale * q k^T, soft-capped when softcap > 0) v over the cells c of the token's slot
+ * with c <= position and, when window > 0, position - c < window. kv_max: largest position + 1
+ * among the tokens (sizes the grid). Source: Vaswani 2017; Dao 2022 for the online form. */
+struct attention_params {
+    p_uint n_tokens, q_stride, n_head, n_head_kv, head_dim, n_ctx, window, kv_max, n_splits;
+    float scale, softcap;
+};
+
+/* swiglu: gate_up [n_tokens][x_stride] float, gate at column 0, up at column n; y [n_tokens][n] in
+ * the variant's act format. act 0: silu(gate) * up, 1: gelu_tanh(gate) * up. */
+struct swiglu_params {
+    p_uint n_tokens, n, x_stride, act;
+};
+
+/* add: y [n] = a [n] + b [n], float. */
+struct add_params {
+    p_uint n;
+};
+
+/* argmax: x [n_rows][x_stride] float -> index [n_rows] int: the largest, lowest index on ties; NaN
+ * never wins unless all are NaN; a row of -inf gives 0. found [n_rows] float: the value. */
+struct argmax_params {
+    p_uint n_rows, len, x_stride;
+};
+
+/* repack: src: n rows [n_rows][k] of a weight in its file layout -> dst: rows of the variant's
+ * layout with m_total rows in all. Source row r lands in destination row
+ *     row0 + (r / group) * group_stride + r % group
+ * (group == group_stride: plain stacking; group 16, stride 32: gate and up interleaved). */
+struct repack_params {
+    p_uint n_rows, k, m_total, row0, group, group_stride;
+};
+
+#endif
