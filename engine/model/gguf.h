@@ -33,6 +33,7 @@ enum gguf_type {
     GGUF_I64,
     GGUF_F64
 };
+const char *gguf_type_name(enum gguf_type type); /* "u8", "string", ...; "unknown" out of range */
 
 struct gguf_string {
     const char *data; /* not NUL-terminated */
@@ -76,6 +77,11 @@ bool gguf_has(const struct gguf *g, const char *key);
 /* Type of a value, or of an array's elements (*n = its length, 1 for a scalar); false if absent. */
 bool gguf_kv_type(const struct gguf *g, const char *key, enum gguf_type *type, bool *is_array,
                   uint64_t *n);
+
+/* Writes element i (0 for a scalar) of key-value number kv as text, for people: a number, true or
+ * false, or a string with control characters shown as '?'; cut at size - 1 bytes. i is below the
+ * value's length. Returns buffer. */
+const char *gguf_kv_text(const struct gguf *g, size_t kv, uint64_t i, char *buffer, size_t size);
 
 /* Scalars. Absent key: ST_NOT_FOUND, *out unchanged (so a default set before stays), and e is left
  * alone if `e` is NULL. Wrong type or range: ST_FORMAT naming key, type and value. Integers accept
