@@ -92,6 +92,11 @@ const struct device_info *device_info(const struct device *d);
 uint32_t device_caps(const struct device *d); /* bits of enum device_cap */
 bool device_is_host(const struct device *d);
 bool device_is_lost(const struct device *d);
+/* Directory of this device's cached results (the option's cache_dir); NULL: no disk cache. */
+const char *device_cache_dir(const struct device *d);
+/* DEVICE_MARKS bytes, zero at open, that the ops layer keeps with the device: one per variant. */
+#define DEVICE_MARKS 1024
+uint8_t *device_marks(struct device *d);
 /* Bytes in buffers now, at most ever, and in staging; live CL objects of each kind. */
 struct device_memory {
     uint64_t used_bytes, peak_bytes, limit_bytes;
