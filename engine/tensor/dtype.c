@@ -76,7 +76,7 @@ uint16_t float_to_half(float f)
         return (uint16_t)(sign | 0x7E00);
     if (magnitude >= 0x477FF000) /* rounds to 65536 or more: infinity */
         return (uint16_t)(sign | 0x7C00);
-    if (magnitude < 0x38800000) { /* below 2^-14: subnormal, spacing 2^-24 */
+    if (magnitude < 0x38800000) {                  /* below 2^-14: subnormal, spacing 2^-24 */
         float scaled = float_of(magnitude) + 0.5f; /* 0.5 has an ulp of 2^-24: rounds to even */
         return (uint16_t)(sign | (bits_of(scaled) - 0x3F000000));
     }
