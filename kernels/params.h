@@ -27,8 +27,8 @@ typedef int32_t p_int;
 #define LINEAR_STORE 0 /* y[t][r] = sum */
 #define LINEAR_ADD   1 /* y[t][r] += sum (residual) */
 #define LINEAR_SWIGLU                                                        \
-    2 /* rows come in pairs of gate and up (interleaved as the layout says): \
-         y[t][r] = silu(gate[r]) * up[r], y has m / 2 columns */
+    2 /* rows come in runs of layout_rows() gate rows, then as many up rows: \
+         y[t][r] = silu(gate[r]) * up[r], y has m / 2 columns; not for LAYOUT_FILE */
 
 /* KV cache layouts, per layer; both hold n_slots * n_head_kv * n_ctx * head_dim elements. */
 #define KV_PLAIN 0 /* K, V: [slot][n_head_kv][n_ctx][head_dim]; q8_0 blocks run along head_dim */
@@ -77,7 +77,9 @@ struct rope_kv_params {
  * attention_scratch_bytes), y [n_tokens][n_head * head_dim] float.
  * y = softmax(scale * q k^T, soft-capped when softcap > 0) v over the cells c of the token's slot
  * with c <= position and, when window > 0, position - c < window. kv_max: largest position + 1
- * among the tokens (sizes the grid). Source: Vaswani 2017; Dao 2022 for the online form. */
+ * among the tokens (sizes the grid). n_splits: parts in which the
+ * cells are worked on side by side (attention_splits; 1: no split), merged through scratch. Source:
+ * Vaswani 2017; Dao 2022 for the online form. */
 struct attention_params {
     p_uint n_tokens, q_stride, n_head, n_head_kv, head_dim, n_ctx, window, kv_max, n_splits;
     float scale, softcap;

@@ -15,13 +15,14 @@
 #include "kernels/params.h"
 
 enum op_id {
-#define X(id, name, params, tensors, n) id,
+#define X(id, name, params, n, ...) id,
 #include "engine/ops/ops.def"
 #undef X
     OP_COUNT
 };
 
-#define OP_MAX_TENSORS 6
+#define OP_MAX_TENSORS       6
+#define ATTENTION_MAX_SPLITS 64
 
 union op_params {
     struct embed_params embed;
@@ -59,8 +60,12 @@ uint32_t layout_rows(enum weight_layout layout);
 struct variant; /* opaque row of kernels.def; static lifetime */
 const char *variant_name(const struct variant *v);
 enum op_id variant_op(const struct variant *v);
-uint32_t variant_act(const struct variant *v);              /* ACT_* it reads (linear) or writes */
+int variant_dtype(const struct variant *v);    /* of its weight or cache; -1: any, or none */
+uint32_t variant_act(const struct variant *v); /* ACT_* it reads (linear) or writes */
 enum weight_layout variant_layout(const struct variant *v); /* of its weight, or KV_* */
+
+/* "NAME=v,v,v ..." of what may be tuned; "" for nothing. */
+const char *variant_tunables(const struct variant *v);
 
 /* What a caller needs of a variant; fields it does not care about are -1. */
 struct variant_query {
@@ -97,8 +102,10 @@ const char *op_name(enum op_id op);
 /* Work of a call, for rates: bytes each input once and each output once; flops as in api.md. */
 uint64_t op_bytes(const struct op_call *call);
 uint64_t op_flops(const struct op_call *call);
-/* Scratch an attention call needs on this device. */
+/* Scratch an attention call needs on this device (NULL: any device). */
 uint64_t attention_scratch_bytes(struct device *d, const struct attention_params *p);
+/* The n_splits that suits the device and the call; p->n_splits is not read. 1 means no split. */
+uint32_t attention_splits(struct device *d, const struct attention_params *p);
 
 /* Self-test: runs a variant on small known inputs against the reference. Results are cached on disk
  * by device, driver and source. A failed variant is never chosen again in this process. */

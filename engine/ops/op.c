@@ -1,0 +1,278 @@
+/* Ops at run time: the table of ops, and steps (a call bound to a variant's kernels).
+ *
+ * A step holds one struct kernel per stage with all its arguments set, and the grid. Setting params
+ * or a tensor changes arguments and grid only. On `host` a step is the reference and its call.
+ */
+#include "engine/ops/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/ops/variant.h"
+
+#define MAX_GROUPS (1u << 20) /* kernels loop over more blocks than that */
+
+struct op_info {
+    const char *name;
+    const char *tensors[OP_MAX_TENSORS]; /* ">y": an output */
+    uint32_t n_tensors;
+    size_t params_bytes;
+};
+
+static const struct op_info op_infos[OP_COUNT] = {
+#define X(id, op_name_, params, n, ...) [id] = {op_name_, {__VA_ARGS__}, n, sizeof(struct params)},
+#include "engine/ops/ops.def"
+#undef X
+};
+
+const char *op_name(enum op_id op)
+{
+    return (unsigned)op < OP_COUNT ? op_infos[op].name : "unknown";
+}
+
+uint32_t op_tensor_count(enum op_id op)
+{
+    return op_infos[op].n_tensors;
+}
+
+bool op_tensor_is_output(enum op_id op, uint32_t i)
+{
+    return op_infos[op].tensors[i][0] == '>';
+}
+
+const char *op_tensor_name(enum op_id op, uint32_t i)
+{
+    return op_infos[op].tensors[i] + (op_tensor_is_output(op, i) ? 1 : 0);
+}
+
+size_t op_params_bytes(enum op_id op)
+{
+    return op_infos[op].params_bytes;
+}
+
+struct op_step {
+    struct device *d;
+    const struct variant *v;
+    struct op_call call;
+    struct kernel *kernels[VARIANT_MAX_STAGES];
+    size_t lws[VARIANT_MAX_STAGES], gws[VARIANT_MAX_STAGES];
+    struct buffer *scratch; /* private memory of the variant; NULL if it needs none */
+    uint64_t bytes, flops;
+};
+
+static uint64_t div_up(uint64_t a, uint64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Blocks of a stage: kernels.def says how. */
+static uint64_t stage_blocks(const struct stage *stage, const struct op_call *call)
+{
+    uint64_t rows, tokens;
+    op_extent(call, &rows, &tokens);
+    uint64_t blocks = (stage->rows ? div_up(rows, stage->rows) : 1) *
+                      (stage->tokens ? div_up(tokens, stage->tokens) : 1);
+    return stage->grid == GRID_SPLITS ? blocks * call->params.attention.n_splits : blocks;
+}
+
+static uint64_t stage_groups(const struct op_step *s, uint32_t i)
+{
+    const struct stage *stage = &s->v->stages[i];
+    uint64_t groups = stage_blocks(stage, &s->call);
+    if (stage->grid == GRID_ITEMS)
+        groups = div_up(groups, s->lws[i]);
+    const uint64_t limit =
+        stage->grid == GRID_UNITS ? device_info(s->d)->compute_units : MAX_GROUPS;
+    return groups < limit ? groups : limit;
+}
+
+static enum status bind_tensor(struct op_step *s, uint32_t i, struct err *e)
+{
+    const struct tensor *t = &s->call.tensors[i];
+    /* a tensor that this call does not use still needs some buffer as an argument */
+    struct buffer *b = t->buffer ? t->buffer : s->call.tensors[0].buffer;
+    const uint64_t offset = t->buffer ? t->offset : 0;
+    for (uint32_t k = 0; k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
+        enum status st = kernel_set_buffer(s->kernels[k], 2 * i, b, e);
+        if (st == ST_OK)
+            st = kernel_set_bytes(s->kernels[k], 2 * i + 1, &offset, sizeof offset, e);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+/* Makes the private memory large enough and binds it behind the tensors. */
+static enum status bind_scratch(struct op_step *s, struct err *e)
+{
+    const uint32_t index = 2 * op_tensor_count(s->v->op);
+    const uint64_t need = stage_blocks(&s->v->stages[0], &s->call) * s->v->scratch_bytes;
+    const uint64_t offset = 0;
+    if (need == 0 || (s->scratch && buffer_bytes(s->scratch) >= need))
+        return ST_OK;
+    struct buffer *b;
+    enum status st = buffer_open(s->d, need, BUFFER_SCRATCH, op_name(s->v->op), &b, e);
+    for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
+        st = kernel_set_buffer(s->kernels[k], index, b, e);
+        if (st == ST_OK)
+            st = kernel_set_bytes(s->kernels[k], index + 1, &offset, sizeof offset, e);
+    }
+    if (st != ST_OK)
+        return st;
+    buffer_close(s->scratch);
+    s->scratch = b;
+    return ST_OK;
+}
+
+/* Params as an argument, and everything that follows from them: grid, scratch, work. */
+static enum status bind_params(struct op_step *s, struct err *e)
+{
+    s->bytes = op_bytes(&s->call);
+    s->flops = op_flops(&s->call);
+    if (s->v->ref)
+        return ST_OK;
+    enum status st = bind_scratch(s, e);
+    const uint32_t index = 2 * op_tensor_count(s->v->op) + (s->v->scratch_bytes ? 2 : 0);
+    for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
+        st = kernel_set_bytes(s->kernels[k], index, &s->call.params, op_params_bytes(s->v->op), e);
+        s->gws[k] = (size_t)stage_groups(s, k) * s->lws[k];
+    }
+    return st;
+}
+
+/* Builds the kernels of all stages with their local sizes, halved until the kernel's own limit on
+ * this device allows them. */
+static enum status open_kernels(struct op_step *s, struct err *e)
+{
+    const struct variant *v = s->v;
+    const uint32_t limit = device_info(s->d)->max_work_group;
+    for (uint32_t k = 0; k < VARIANT_MAX_STAGES; k++) {
+        s->lws[k] = v->stages[k].lws;
+        while (s->lws[k] > 1 && limit > 0 && s->lws[k] > limit)
+            s->lws[k] /= 2;
+    }
+    for (uint32_t k = 0; k < VARIANT_MAX_STAGES && v->stages[k].entry;) {
+        char defines[256], dtype[32] = "";
+        if (v->dtype != DT_ANY)
+            snprintf(dtype, sizeof dtype, "-DOP_DTYPE=%d ", v->dtype);
+        snprintf(defines, sizeof defines,
+                 "%s-DOP_ACT=%u -DOP_LAYOUT=%u -DROWS=%u -DTOKENS=%u -DLWS=%zu -DLWS2=%zu%s%s",
+                 dtype, v->act, v->layout, v->stages[0].rows, v->stages[0].tokens, s->lws[0],
+                 s->lws[1], v->defines ? " " : "", v->defines ? v->defines : "");
+        enum status st = kernel_open(s->d, v->file, defines, v->stages[k].entry, &s->kernels[k], e);
+        if (st != ST_OK)
+            return st;
+        if (kernel_max_work_group(s->kernels[k]) >= s->lws[k] || s->lws[k] == 1) {
+            k++;
+            continue;
+        }
+        s->lws[k] /= 2; /* the local sizes are build options: start over */
+        for (uint32_t i = 0; i <= k; i++) {
+            kernel_close(s->kernels[i]);
+            s->kernels[i] = NULL;
+        }
+        k = 0;
+    }
+    return ST_OK;
+}
+
+enum status op_bind(struct device *d, const struct variant *v, const struct op_call *call,
+                    struct op_step **out, struct err *e)
+{
+    *out = NULL;
+    enum status st = op_check(v, call, e);
+    if (st != ST_OK)
+        return st;
+    struct op_step *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(e, ST_NO_MEMORY, "%s %s: no memory for a step", op_name(v->op), v->name);
+    s->d = d;
+    s->v = v;
+    s->call = *call;
+    if (!v->ref) {
+        st = open_kernels(s, e);
+        for (uint32_t i = 0; st == ST_OK && i < op_tensor_count(v->op); i++)
+            st = bind_tensor(s, i, e);
+    }
+    if (st == ST_OK)
+        st = bind_params(s, e);
+    if (st != ST_OK) {
+        op_step_close(s);
+        return st;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void op_step_close(struct op_step *s)
+{
+    if (!s)
+        return;
+    for (uint32_t k = 0; k < VARIANT_MAX_STAGES; k++)
+        kernel_close(s->kernels[k]);
+    buffer_close(s->scratch);
+    mem_free(s);
+}
+
+enum status op_step_set_params(struct op_step *s, const union op_params *params, struct err *e)
+{
+    struct op_call call = s->call;
+    call.params = *params;
+    enum status st = op_check(s->v, &call, e);
+    if (st != ST_OK)
+        return st;
+    s->call = call;
+    return bind_params(s, e);
+}
+
+enum status op_step_set_tensor(struct op_step *s, uint32_t index, const struct tensor *t,
+                               struct err *e)
+{
+    struct op_call call = s->call;
+    if (index >= op_tensor_count(call.op))
+        return err_set(e, ST_INVALID, "%s: tensor %u, there are %u", op_name(call.op), index,
+                       op_tensor_count(call.op));
+    call.tensors[index] = *t;
+    enum status st = op_check(s->v, &call, e);
+    if (st != ST_OK)
+        return st;
+    s->call = call;
+    return s->v->ref ? ST_OK : bind_tensor(s, index, e);
+}
+
+static enum status run_reference(struct op_step *s, struct err *e)
+{
+    const uint64_t start_ns = clock_now_ns();
+    enum status st = s->v->ref(&s->call, e);
+    if (st == ST_OK && prof_enabled(s->d))
+        prof_add(s->d, op_name(s->v->op), s->v->name, start_ns, clock_now_ns(), s->bytes, s->flops);
+    return st;
+}
+
+enum status op_run(struct op_step *s, struct err *e)
+{
+    if (s->v->ref)
+        return run_reference(s, e);
+    enum status st = ST_OK;
+    for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
+        const size_t gws[3] = {s->gws[k], 1, 1}, lws[3] = {s->lws[k], 1, 1};
+        /* the work is counted once, at the first stage */
+        st = kernel_launch(s->kernels[k], gws, lws, op_name(s->v->op), s->v->name,
+                           k == 0 ? s->bytes : 0, k == 0 ? s->flops : 0, e);
+    }
+    return st;
+}
+
+enum status op_call_once(struct device *d, const struct variant *v, const struct op_call *call,
+                         struct err *e)
+{
+    struct op_step *s;
+    enum status st = op_bind(d, v, call, &s, e);
+    if (st != ST_OK)
+        return st;
+    st = op_run(s, e);
+    op_step_close(s);
+    return st;
+}

@@ -1,0 +1,120 @@
+/* The registry of variants and the choice among them.
+ *
+ * Rows come from kernels.def; the references of `host` are rows too, one per op. The choice is a
+ * filter (query, caps, shape, marks) and a priority.
+ */
+#include "engine/ops/variant.h"
+
+#include <string.h>
+
+#include "engine/ops/ref/ref.h"
+
+const struct variant variant_rows[] = {
+#define X(op_, name_, file_, dtype_, ...) \
+    {.op = op_, .name = name_, .file = file_, .dtype = dtype_, __VA_ARGS__},
+#include "kernels/kernels.def"
+#undef X
+};
+const uint32_t variant_row_count = sizeof variant_rows / sizeof *variant_rows;
+
+_Static_assert(sizeof variant_rows / sizeof *variant_rows <= DEVICE_MARKS, "raise DEVICE_MARKS");
+
+static const struct variant reference_rows[OP_COUNT] = {
+#define X(id, op_name_, params, n, ...) \
+    [id] = {.op = id, .name = "ref", .dtype = DT_ANY, .ref = ref_##params},
+#include "engine/ops/ops.def"
+#undef X
+};
+
+const char *variant_name(const struct variant *v)
+{
+    return v->name;
+}
+
+enum op_id variant_op(const struct variant *v)
+{
+    return v->op;
+}
+
+int variant_dtype(const struct variant *v)
+{
+    return v->dtype;
+}
+
+uint32_t variant_act(const struct variant *v)
+{
+    return v->act;
+}
+
+enum weight_layout variant_layout(const struct variant *v)
+{
+    return (enum weight_layout)v->layout;
+}
+
+const char *variant_tunables(const struct variant *v)
+{
+    return v->tunables ? v->tunables : "";
+}
+
+enum variant_mark variant_mark_get(struct device *d, const struct variant *v)
+{
+    return v->ref ? VARIANT_PASSED : (enum variant_mark)device_marks(d)[v - variant_rows];
+}
+
+void variant_mark_set(struct device *d, const struct variant *v, enum variant_mark mark)
+{
+    if (!v->ref)
+        device_marks(d)[v - variant_rows] = (uint8_t)mark;
+}
+
+static bool runs_on(struct device *d, const struct variant *v)
+{
+    return (v->needs & ~device_caps(d)) == 0;
+}
+
+/* Does the variant do what the query asks for, whatever the device? */
+static bool answers(const struct variant *v, const struct variant_query *q)
+{
+    if (v->op != q->op || (q->name && strcmp(q->name, v->name) != 0))
+        return false;
+    if (q->dtype >= 0 && v->dtype != DT_ANY && v->dtype != q->dtype)
+        return false;
+    if ((q->act >= 0 && v->act != (uint32_t)q->act) ||
+        (q->layout >= 0 && v->layout != (uint32_t)q->layout))
+        return false;
+    if (q->k > 0 &&
+        ((v->k_multiple > 0 && q->k % v->k_multiple != 0) || (v->k_max > 0 && q->k > v->k_max)))
+        return false;
+    if (q->name)
+        return true; /* forced: the range of tokens is only advice */
+    return q->n_tokens == 0 ||
+           (q->n_tokens >= v->tokens_min && (v->tokens_max == 0 || q->n_tokens <= v->tokens_max));
+}
+
+const struct variant *variant_choose(struct device *d, const struct variant_query *query)
+{
+    if (device_is_host(d)) {
+        const struct variant *ref = &reference_rows[query->op];
+        return answers(ref, query) ? ref : NULL;
+    }
+    const struct variant *best = NULL;
+    for (uint32_t i = 0; i < variant_row_count; i++) {
+        const struct variant *v = &variant_rows[i];
+        if (answers(v, query) && runs_on(d, v) && variant_mark_get(d, v) != VARIANT_FAILED &&
+            (!best || v->priority > best->priority))
+            best = v;
+    }
+    return best;
+}
+
+const struct variant *variant_at(struct device *d, enum op_id op, uint32_t i)
+{
+    if (device_is_host(d))
+        return i == 0 ? &reference_rows[op] : NULL;
+    for (uint32_t row = 0; row < variant_row_count; row++) {
+        const struct variant *v = &variant_rows[row];
+        if (v->op == op && runs_on(d, v) && i-- == 0)
+            return v;
+    }
+    return NULL;
+}

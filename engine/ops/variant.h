@@ -1,0 +1,64 @@
+/* Variants: the rows of kernels.def and what the rest of engine/ops knows about an op.
+ *
+ * Private to engine/ops. Rows are static and constant; per-device facts (a failed self-test) are
+ * marks of the device. Everything here belongs to the device's thread.
+ */
+#ifndef OINFER_OPS_VARIANT_H
+#define OINFER_OPS_VARIANT_H
+
+#include "engine/ops/op.h"
+
+#define DT_ANY             (-1)
+#define VARIANT_MAX_STAGES 2
+
+enum grid_kind { GRID_NONE, GRID_ITEMS, GRID_GROUPS, GRID_SPLITS, GRID_UNITS };
+
+/* One launch of a variant: kernels.def says how rows, tokens and lws make the grid. */
+struct stage {
+    const char *entry;
+    enum grid_kind grid;
+    uint32_t rows, tokens, lws;
+};
+
+typedef enum status (*ref_fn)(const struct op_call *call, struct err *e);
+
+struct variant {
+    enum op_id op;
+    const char *name, *file; /* file: NULL for a reference */
+    int dtype;               /* enum dtype or DT_ANY */
+    uint32_t act, layout, needs;
+    uint32_t tokens_min, tokens_max, k_multiple, k_max;
+    int priority;
+    const char *defines, *tunables;
+    uint32_t scratch_bytes;
+    struct stage stages[VARIANT_MAX_STAGES];
+    ref_fn ref; /* the C function of a reference, else NULL */
+};
+
+/* All rows of kernels.def, in its order. */
+extern const struct variant variant_rows[];
+extern const uint32_t variant_row_count;
+
+/* Marks of a variant on a device. */
+enum variant_mark { VARIANT_UNTESTED, VARIANT_PASSED, VARIANT_FAILED };
+enum variant_mark variant_mark_get(struct device *d, const struct variant *v);
+void variant_mark_set(struct device *d, const struct variant *v, enum variant_mark mark);
+
+/* Names of an op's tensors, in order; NULL past the end. */
+const char *op_tensor_name(enum op_id op, uint32_t i);
+uint32_t op_tensor_count(enum op_id op);
+bool op_tensor_is_output(enum op_id op, uint32_t i);
+/* Bytes of the op's params struct. */
+size_t op_params_bytes(enum op_id op);
+
+/* Rows and tokens of the op's output, as kernels.def counts them. */
+void op_extent(const struct op_call *call, uint64_t *rows, uint64_t *tokens);
+/* The number of columns that k_multiple and k_max speak of; 0 if the op has none. */
+uint32_t op_columns(const struct op_call *call);
+/* Bytes that tensor i of a call must have at least; 0: not used by this call. Only after op_check
+ * found the params sound. */
+uint64_t op_tensor_bytes(const struct op_call *call, uint32_t i);
+/* Checks params, dtypes, layouts and bounds of a call of variant v. */
+enum status op_check(const struct variant *v, const struct op_call *call, struct err *e);
+
+#endif
