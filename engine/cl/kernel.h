@@ -1,7 +1,8 @@
 /* Kernels: built on demand from embedded sources, with arguments bound.
  *
  * Program text = common.cl + quant.h + params.h + file, with #line, so that build logs point at the
- * real file. Programs are shared inside the device and cached on disk as binaries (key: source,
+ * real file. A line `#include "path"` takes in another file below kernels/, once per program.
+ * Programs are shared inside the device and cached on disk as binaries (key: source,
  * options, platform, device, driver); any trouble with a cached binary means rebuild. Builds an
  * LLVM-based driver may abort on are tried first in a child process. A struct kernel is one
  * cl_kernel object with its arguments: it belongs to the device's thread.
