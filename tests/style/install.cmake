@@ -1,0 +1,23 @@
+# Installs a build into an empty folder and checks that everything is where a package needs it, and that the installed
+# programs start: cmake -DBUILD=<build folder> -DSTAGE=<folder> -P install.cmake
+cmake_minimum_required(VERSION 3.25)
+file(REMOVE_RECURSE ${STAGE})
+execute_process(COMMAND ${CMAKE_COMMAND} -E env DESTDIR=${STAGE} ${CMAKE_COMMAND} --install ${BUILD} --prefix /usr
+  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+# The configuration's place is fixed when the build is configured (its prefix is /usr/local unless given).
+file(GLOB_RECURSE installed LIST_DIRECTORIES false RELATIVE ${STAGE} ${STAGE}/*)
+foreach(pattern "^usr/bin/oinferd$" "^usr/bin/oinfer$" "etc/oinfer/oinferd\\.conf$" "^usr/share/doc/oinfer/README\\.md$"
+    "^usr/share/doc/oinfer/LICENSE$" "^usr/lib/systemd/system/oinferd\\.service$" "^usr/lib/sysusers\\.d/oinferd\\.conf$"
+    "^usr/lib/tmpfiles\\.d/oinferd\\.conf$")
+  set(found ${installed})
+  list(FILTER found INCLUDE REGEX "${pattern}")
+  if(found STREQUAL "")
+    message(FATAL_ERROR "nothing installed matches ${pattern}; installed: ${installed}")
+  endif()
+endforeach()
+foreach(program oinferd oinfer)
+  execute_process(COMMAND ${STAGE}/usr/bin/${program} --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT version MATCHES "[0-9]+\\.[0-9]+\\.[0-9]+")
+    message(FATAL_ERROR "${program} --version printed '${version}'")
+  endif()
+endforeach()
