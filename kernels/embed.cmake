@@ -1,5 +1,6 @@
 # Writes OUT: a table of every .cl and .h below ROOT as byte arrays: {path below kernels/, bytes, length}.
 file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/*.cl ${ROOT}/*.h)
+list(REMOVE_ITEM files embedded.h) # the table's own declaration, for the host only
 list(SORT files)
 set(arrays "")
 set(rows "")
@@ -15,10 +16,7 @@ foreach(file ${files})
   math(EXPR i "${i} + 1")
 endforeach()
 file(WRITE ${OUT} "/* Generated from kernels/ by embed.cmake. */
-#include <stddef.h>
-struct kernel_file { const char *path; const char *text; size_t length; };
-extern const struct kernel_file kernel_files[];
-extern const size_t kernel_file_count;
+#include \"kernels/embedded.h\"
 ${arrays}
 const struct kernel_file kernel_files[] = {
 ${rows}    {0, 0, 0}};

@@ -1,0 +1,216 @@
+/* Buffers: created within the device's limits, counted by usage, freed.
+ *
+ * Invariant: the account of a device is the sum of its open buffers, wrapped ones left out (their
+ * memory is the caller's).
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/mem.h"
+#include "engine/cl/impl.h"
+
+#define HOST_ALIGN_BYTES 128
+/* Smaller buffers on CPU devices are not compared with the memory the machine has left. */
+#define CHECK_FREE_BYTES ((uint64_t)16 << 20)
+/* Intel needs a flag at creation and a build option for larger ones, else results are wrong. */
+#define INTEL_MAX_BYTES (((uint64_t)4 << 30) - 4096)
+
+uint64_t buffer_max_bytes(const struct device *d)
+{
+    uint64_t max = d->info.max_alloc_bytes;
+    if (d->info.kind != DEVICE_CPU && strstr(d->info.vendor, "Intel") != NULL &&
+        max > INTEL_MAX_BYTES)
+        max = INTEL_MAX_BYTES;
+    return max;
+}
+
+static uint64_t *usage_bytes(struct device_memory *m, enum buffer_usage usage)
+{
+    switch (usage) {
+    case BUFFER_WEIGHTS: return &m->weights_bytes;
+    case BUFFER_KV: return &m->kv_bytes;
+    case BUFFER_SCRATCH: return &m->scratch_bytes;
+    case BUFFER_STAGING: return &m->staging_bytes;
+    case BUFFER_IO: return &m->io_bytes;
+    }
+    return &m->io_bytes;
+}
+
+static void account_add(struct buffer *b)
+{
+    struct device_memory *m = &b->device->memory;
+    *usage_bytes(m, b->usage) += b->n_bytes;
+    m->used_bytes += b->n_bytes;
+    if (m->used_bytes > m->peak_bytes)
+        m->peak_bytes = m->used_bytes;
+    b->accounted = true;
+}
+
+/* Refuses what cannot fit, with the need, the use and the limit. */
+static enum status check_room(struct device *d, uint64_t n_bytes, const char *label, struct err *e)
+{
+    uint64_t max = buffer_max_bytes(d);
+    if (n_bytes == 0)
+        return err_set(e, ST_INVALID, "%s: buffer %s of 0 bytes", d->info.name, label);
+    if (n_bytes > max)
+        return err_set(e, ST_NO_DEVICE_MEMORY,
+                       "%s: buffer %s needs %llu bytes, one buffer has at most %llu", d->info.name,
+                       label, (unsigned long long)n_bytes, (unsigned long long)max);
+    const struct device_memory *m = &d->memory;
+    if (n_bytes > m->limit_bytes || m->used_bytes > m->limit_bytes - n_bytes)
+        return err_set(e, ST_NO_DEVICE_MEMORY,
+                       "%s: buffer %s needs %llu bytes, %llu of %llu are in use", d->info.name,
+                       label, (unsigned long long)n_bytes, (unsigned long long)m->used_bytes,
+                       (unsigned long long)m->limit_bytes);
+    if ((d->host || d->info.kind == DEVICE_CPU) && n_bytes >= CHECK_FREE_BYTES) {
+        uint64_t left = mem_available_bytes();
+        if (left != 0 && n_bytes > left)
+            return err_set(
+                e, ST_NO_DEVICE_MEMORY, "%s: buffer %s needs %llu bytes, the machine has %llu left",
+                d->info.name, label, (unsigned long long)n_bytes, (unsigned long long)left);
+    }
+    return ST_OK;
+}
+
+static struct buffer *make_buffer(struct device *d, uint64_t n_bytes, enum buffer_usage usage,
+                                  const char *label)
+{
+    struct buffer *b = mem_zalloc(sizeof *b);
+    if (b == NULL)
+        return NULL;
+    b->device = d;
+    b->n_bytes = n_bytes;
+    b->usage = usage;
+    snprintf(b->label, sizeof b->label, "%s", label);
+    return b;
+}
+
+static enum status allocate(struct buffer *b, struct err *e)
+{
+    struct device *d = b->device;
+    if (d->host) {
+        b->memory = mem_aligned(HOST_ALIGN_BYTES, (size_t)b->n_bytes);
+        if (b->memory == NULL)
+            return err_set(e, ST_NO_DEVICE_MEMORY,
+                           "host: buffer %s needs %llu bytes: out of memory", b->label,
+                           (unsigned long long)b->n_bytes);
+        b->owned = true;
+        return ST_OK;
+    }
+    cl_mem_flags flags = CL_MEM_READ_WRITE;
+    if (b->usage == BUFFER_STAGING)
+        flags |= CL_MEM_ALLOC_HOST_PTR;
+    cl_int code = CL_SUCCESS;
+    b->cl = clCreateBuffer(d->context, flags, (size_t)b->n_bytes, NULL, &code);
+    enum status status = cl_check(d, code, "clCreateBuffer", b->label, e);
+    if (status == ST_NO_DEVICE_MEMORY)
+        err_set(e, status, "%s: buffer %s needs %llu bytes, %llu of %llu are in use: %s (%d)",
+                d->info.name, b->label, (unsigned long long)b->n_bytes,
+                (unsigned long long)d->memory.used_bytes, (unsigned long long)d->memory.limit_bytes,
+                cl_error_name(code), code);
+    return status;
+}
+
+enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage usage,
+                        const char *label, struct buffer **out, struct err *e)
+{
+    *out = NULL;
+    enum status status = device__usable(d, e);
+    if (status == ST_OK)
+        status = check_room(d, n_bytes, label, e);
+    if (status != ST_OK)
+        return status;
+    struct buffer *b = make_buffer(d, n_bytes, usage, label);
+    if (b == NULL)
+        return err_set(e, ST_NO_MEMORY, "buffer %s: out of memory", label);
+    status = allocate(b, e);
+    if (status != ST_OK) {
+        mem_free(b);
+        return status;
+    }
+    account_add(b);
+    *out = b;
+    return ST_OK;
+}
+
+enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
+                        enum buffer_usage usage, const char *label, struct buffer **out,
+                        struct err *e)
+{
+    *out = NULL;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    if (!d->host && d->info.kind != DEVICE_CPU)
+        return err_set(e, ST_UNSUPPORTED,
+                       "%s: buffer %s: only CPU devices use host memory in place", d->info.name,
+                       label);
+    if ((uintptr_t)memory % page != 0)
+        return err_set(e, ST_INVALID, "buffer %s: memory is not aligned to %llu bytes", label,
+                       (unsigned long long)page);
+    if (n_bytes == 0 || n_bytes > buffer_max_bytes(d))
+        return err_set(e, ST_INVALID, "%s: buffer %s of %llu bytes, allowed are 1 to %llu",
+                       d->info.name, label, (unsigned long long)n_bytes,
+                       (unsigned long long)buffer_max_bytes(d));
+    enum status status = device__usable(d, e);
+    if (status != ST_OK)
+        return status;
+    struct buffer *b = make_buffer(d, n_bytes, usage, label);
+    if (b == NULL)
+        return err_set(e, ST_NO_MEMORY, "buffer %s: out of memory", label);
+    b->memory = (void *)(uintptr_t)memory; /* never written: the buffer is read-only */
+    b->read_only = true;
+    if (!d->host) {
+        cl_int code = CL_SUCCESS;
+        b->cl = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, (size_t)n_bytes,
+                               b->memory, &code);
+        status = cl_check(d, code, "clCreateBuffer", label, e);
+    }
+    if (status != ST_OK) {
+        mem_free(b);
+        return status;
+    }
+    *out = b;
+    return ST_OK;
+}
+
+void buffer_close(struct buffer *b)
+{
+    if (b == NULL)
+        return;
+    if (b->cl != NULL)
+        clReleaseMemObject(b->cl);
+    if (b->owned)
+        mem_free(b->memory);
+    if (b->accounted) {
+        struct device_memory *m = &b->device->memory;
+        *usage_bytes(m, b->usage) -= b->n_bytes;
+        m->used_bytes -= b->n_bytes;
+    }
+    mem_free(b);
+}
+
+uint64_t buffer_bytes(const struct buffer *b)
+{
+    return b->n_bytes;
+}
+
+void *buffer_host(const struct buffer *b)
+{
+    return b->memory;
+}
+
+enum status buffer__check_read(const struct buffer *b, uint64_t offset, uint64_t n, struct err *e)
+{
+    if (offset > b->n_bytes || n > b->n_bytes - offset)
+        return err_set(e, ST_INVALID, "buffer %s: bytes %llu + %llu of %llu", b->label,
+                       (unsigned long long)offset, (unsigned long long)n,
+                       (unsigned long long)b->n_bytes);
+    return ST_OK;
+}
+
+enum status buffer__check_write(const struct buffer *b, uint64_t offset, uint64_t n, struct err *e)
+{
+    if (b->read_only)
+        return err_set(e, ST_INVALID, "buffer %s is read-only", b->label);
+    return buffer__check_read(b, offset, n, e);
+}

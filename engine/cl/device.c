@@ -1,0 +1,123 @@
+/* An open device: context, queue pair, caps and account; and its end. */
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/mem.h"
+#include "engine/cl/caps.h"
+#include "engine/cl/impl.h"
+#include "engine/cl/list.h"
+
+enum status device__usable(const struct device *d, struct err *e)
+{
+    if (d->lost)
+        return err_set(e, ST_DEVICE_LOST, "%s: the device was lost", d->info.name);
+    return ST_OK;
+}
+
+/* What the account may reach. A CPU's driver takes the memory of the machine, and what it says
+ * about its size is no more than advice; so there the machine is asked. */
+static uint64_t memory_limit(const struct device *d, uint64_t wanted)
+{
+    uint64_t have = d->info.global_bytes;
+    uint64_t free_bytes = mem_available_bytes();
+    if ((d->info.kind == DEVICE_CPU || d->host) && free_bytes > 0)
+        have = free_bytes;
+    return wanted > 0 && wanted < have ? wanted : have;
+}
+
+static enum status copy_path(const char *path, char **out, struct err *e)
+{
+    if (path == NULL)
+        return ST_OK;
+    *out = mem_strdup(path);
+    return *out != NULL ? ST_OK : err_set(e, ST_NO_MEMORY, "device: out of memory");
+}
+
+static enum status open_context(struct device *d, struct err *e)
+{
+    cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)d->platform,
+                                          0};
+    cl_int code = CL_SUCCESS;
+    d->context = clCreateContext(properties, 1, &d->id, NULL, NULL, &code);
+    enum status status = cl_check(d, code, "clCreateContext", "", e);
+    if (status == ST_OK)
+        status = queue__open_pair(d, e);
+    return status;
+}
+
+enum status device_open(const struct device_list *l, uint32_t index,
+                        const struct device_options *options, struct device **out, struct err *e)
+{
+    *out = NULL;
+    const struct device_info *info = device_list_at(l, index);
+    if (info == NULL)
+        return err_set(e, ST_INVALID, "device %u: there are %u", index, device_list_count(l));
+    if (!info->available)
+        return err_set(e, ST_UNSUPPORTED, "device %s: %s", info->name, info->note);
+    struct device *d = mem_zalloc(sizeof *d);
+    if (d == NULL)
+        return err_set(e, ST_NO_MEMORY, "device %s: out of memory", info->name);
+    d->info = *info;
+    d->host = info->kind == DEVICE_HOST;
+    d->prof.on = options->profiling;
+    d->memory.limit_bytes = memory_limit(d, options->memory_limit_bytes);
+    list__ids(l, index, &d->platform, &d->id);
+    enum status status = copy_path(options->cache_dir, &d->cache_dir, e);
+    if (status == ST_OK)
+        status = copy_path(options->kernel_dir, &d->kernel_dir, e);
+    if (status == ST_OK && !d->host)
+        status = open_context(d, e);
+    if (status == ST_OK && !d->host)
+        status = caps__probe(d, e);
+    if (status != ST_OK) {
+        device_close(d);
+        return status;
+    }
+    *out = d;
+    return ST_OK;
+}
+
+void device_close(struct device *d)
+{
+    if (d == NULL)
+        return;
+    if (!d->host && d->context != NULL) {
+        for (int q = 0; q < QUEUE_COUNT; q++)
+            if (d->queues[q].cl != NULL)
+                clFinish(d->queues[q].cl);
+        prof__discard(d);
+        kernel_close(d->fill_kernel);
+        staging__close(d);
+        program__close_all(d);
+        queue__close_pair(d);
+        clReleaseContext(d->context);
+    }
+    mem_free(d->cache_dir);
+    mem_free(d->kernel_dir);
+    mem_free(d);
+}
+
+const struct device_info *device_info(const struct device *d)
+{
+    return &d->info;
+}
+
+uint32_t device_caps(const struct device *d)
+{
+    return d->caps;
+}
+
+bool device_is_host(const struct device *d)
+{
+    return d->host;
+}
+
+bool device_is_lost(const struct device *d)
+{
+    return d->lost;
+}
+
+struct device_memory device_memory(const struct device *d)
+{
+    return d->memory;
+}

@@ -1,0 +1,288 @@
+/* Programs: registry, build from source or cached binary, and what is remembered of failures. */
+#include "engine/cl/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/strbuf.h"
+
+#define PROGRAM_FOLDER    "programs"
+#define OPTIONS_MAX_BYTES 4096
+#define BUILD_LOG_MAX     ((size_t)256 << 10)
+#define LOG_LINE_BYTES    300
+
+/* Build options: the language version unless the caller names one, one macro per capability the
+ * device has (kernels choose their fall-backs by them), and the caller's own. */
+static enum status write_options(const struct device *d, const char *defines, struct strbuf *out,
+                                 struct err *e)
+{
+    if (strstr(defines, "-cl-std=") == NULL)
+        strbuf_puts(out, "-cl-std=CL1.2");
+    if ((d->caps & CAP_FP64) == 0)
+        strbuf_puts(out, " -cl-single-precision-constant");
+    for (uint32_t bit = 0; bit < 32; bit++) {
+        uint32_t cap = (uint32_t)1 << bit;
+        const char *macro = (d->caps & cap) != 0 ? caps__macro((enum device_cap)cap) : NULL;
+        if (macro != NULL)
+            strbuf_printf(out, " -D%s=1", macro);
+    }
+    strbuf_printf(out, " %s", defines);
+    return out->failed ? err_set(e, ST_INVALID, "build options over %zu bytes", out->ceiling)
+                       : ST_OK;
+}
+
+struct cache_key device__key(const struct device *d, const char *text, size_t length,
+                             const char *options)
+{
+    const struct device_info *info = &d->info;
+    const char *parts[] = {info->platform, info->name, info->vendor, info->driver,
+                           info->version,  info->uuid, options,      text};
+    size_t lengths[sizeof parts / sizeof parts[0]];
+    size_t n = sizeof parts / sizeof parts[0];
+    for (size_t i = 0; i + 1 < n; i++)
+        lengths[i] = strlen(parts[i]);
+    lengths[n - 1] = length;
+    return cache_hash(parts, lengths, n);
+}
+
+/* The first line of a build log that speaks of an error, or else its first line. */
+static void first_error(const char *log, char *out, size_t size)
+{
+    const char *best = log;
+    for (const char *line = log; *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        const char *word = strstr(line, "error");
+        if (word != NULL && word < line + length) {
+            best = line;
+            break;
+        }
+        line += length + (line[length] == '\n');
+    }
+    size_t length = strcspn(best, "\n");
+    snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), best);
+}
+
+static void read_log(struct device *d, cl_program program, char *out, size_t size)
+{
+    size_t n = 0;
+    snprintf(out, size, "the driver gave no build log");
+    if (clGetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS ||
+        n <= 1)
+        return;
+    if (n > BUILD_LOG_MAX) {
+        snprintf(out, size, "the build log has %zu bytes", n);
+        return;
+    }
+    char *log = mem_zalloc(n + 1);
+    if (log == NULL)
+        return;
+    if (clGetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS &&
+        log[strspn(log, " \r\n\t")] != '\0')
+        first_error(log + strspn(log, " \r\n\t"), out, size);
+    mem_free(log);
+}
+
+/* A program from a cached binary; NULL on any trouble: then it is built from source. */
+static cl_program load_binary(struct device *d, struct cache_key key, const char *options)
+{
+    void *data;
+    size_t length;
+    if (!cache_load(d->cache_dir, PROGRAM_FOLDER, key, CACHE_PROGRAM, &data, &length))
+        return NULL;
+    const unsigned char *bytes = data;
+    cl_int state = CL_SUCCESS, code = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithBinary(d->context, 1, &d->id, &length, &bytes, &state, &code);
+    if (code == CL_SUCCESS && state == CL_SUCCESS)
+        code = clBuildProgram(program, 1, &d->id, options, NULL, NULL);
+    else
+        code = CL_INVALID_BINARY;
+    mem_free(data);
+    if (code == CL_SUCCESS)
+        return program;
+    if (program != NULL)
+        clReleaseProgram(program);
+    log_debug("cached program refused device=%s error=%d", d->info.name, code);
+    return NULL;
+}
+
+/* Builds from source. ST_BUILD: the source does not compile; other statuses are the device's. */
+static enum status build_source(struct device *d, const struct program_source *source,
+                                const char *options, cl_program *out, struct err *e)
+{
+    cl_int code = CL_SUCCESS;
+    cl_program program = clCreateProgramWithSource(d->context, 1, (const char *[]){source->text},
+                                                   (const size_t[]){source->length}, &code);
+    if (code != CL_SUCCESS)
+        return cl_check(d, code, "clCreateProgramWithSource", source->name, e);
+    code = clBuildProgram(program, 1, &d->id, options, NULL, NULL);
+    if (code == CL_SUCCESS) {
+        *out = program;
+        return ST_OK;
+    }
+    enum status status = cl_check(d, code, "clBuildProgram", source->name, e);
+    if (status == ST_BUILD) {
+        char line[LOG_LINE_BYTES];
+        read_log(d, program, line, sizeof line);
+        err_set(e, ST_BUILD, "%s: %s does not build (%s) with \"%s\": %s", d->info.name,
+                source->name, cl_error_name(code), source->defines, line);
+    }
+    clReleaseProgram(program);
+    return status;
+}
+
+static void free_program(struct program *p)
+{
+    if (p->cl != NULL)
+        clReleaseProgram(p->cl);
+    mem_free(p->error);
+    mem_free(p);
+}
+
+/* Drops the idle programs used longest ago beyond PROGRAMS_IDLE_MAX. */
+static void drop_idle(struct device *d)
+{
+    uint32_t n_idle = 0;
+    for (struct program **at = &d->programs; *at != NULL;) {
+        struct program *p = *at;
+        if (p->users == 0 && ++n_idle > PROGRAMS_IDLE_MAX) {
+            *at = p->next;
+            free_program(p);
+        } else {
+            at = &p->next;
+        }
+    }
+}
+
+/* Finds a program and moves it to the front. */
+static struct program *find(struct device *d, struct cache_key key)
+{
+    for (struct program **at = &d->programs; *at != NULL; at = &(*at)->next) {
+        struct program *p = *at;
+        if (p->key.high != key.high || p->key.low != key.low)
+            continue;
+        *at = p->next;
+        p->next = d->programs;
+        d->programs = p;
+        return p;
+    }
+    return NULL;
+}
+
+/* Notes that this build fails, in the registry's entry and on disk. */
+static void remember_failure(struct device *d, struct program *p, const char *text)
+{
+    p->error = mem_strdup(text);
+    cache_store(d->cache_dir, PROGRAM_FOLDER, p->key, CACHE_FAILURE, text, strlen(text));
+}
+
+/* Fills a new entry: from disk, or by building. */
+static enum status make(struct device *d, struct program *p, const struct program_source *source,
+                        const char *options, struct err *e)
+{
+    void *text;
+    size_t length;
+    uint64_t start = clock_now_ns();
+    enum status status = ST_OK;
+    p->cl = load_binary(d, p->key, options);
+    p->saved = p->cl != NULL;
+    if (p->cl != NULL) {
+        d->kernel_stats.cached++;
+    } else if (cache_load(d->cache_dir, PROGRAM_FOLDER, p->key, CACHE_FAILURE, &text, &length)) {
+        p->error = text;
+        status = err_set(e, ST_BUILD, "%s", p->error);
+    } else {
+        status = build_source(d, source, options, &p->cl, e);
+        if (status == ST_OK)
+            d->kernel_stats.built++;
+        else
+            d->kernel_stats.failed++;
+        if (status == ST_BUILD && e != NULL)
+            remember_failure(d, p, e->text);
+    }
+    d->kernel_stats.build_ms += (double)(clock_now_ns() - start) * 1e-6;
+    return status;
+}
+
+static enum status take_new(struct device *d, const struct program_source *source,
+                            const char *options, struct cache_key key, struct program **out,
+                            struct err *e)
+{
+    struct program *p = mem_zalloc(sizeof *p);
+    if (p == NULL)
+        return err_set(e, ST_NO_MEMORY, "program %s: out of memory", source->name);
+    p->key = key;
+    enum status status = make(d, p, source, options, e);
+    if (status != ST_OK && p->error == NULL) { /* the device's trouble, not the source's */
+        mem_free(p);
+        return status;
+    }
+    p->next = d->programs;
+    d->programs = p;
+    drop_idle(d);
+    *out = p;
+    return status;
+}
+
+enum status program__take(struct device *d, const struct program_source *source,
+                          struct program **out, struct err *e)
+{
+    *out = NULL;
+    struct err local = {0};
+    struct err *to = e != NULL ? e : &local; /* a failure's text is kept even if nobody asks */
+    struct strbuf options;
+    strbuf_init(&options, OPTIONS_MAX_BYTES);
+    enum status status = write_options(d, source->defines, &options, to);
+    struct program *p = NULL;
+    if (status == ST_OK) {
+        struct cache_key key = device__key(d, source->text, source->length, strbuf_text(&options));
+        p = find(d, key);
+        if (p == NULL)
+            status = take_new(d, source, strbuf_text(&options), key, &p, to);
+        else if (p->error != NULL)
+            status = err_set(to, ST_BUILD, "%s", p->error);
+    }
+    strbuf_free(&options);
+    if (status != ST_OK)
+        return status;
+    p->users++;
+    *out = p;
+    return ST_OK;
+}
+
+void program__release(struct device *d, struct program *p)
+{
+    ASSERT(p->users > 0);
+    p->users--;
+    drop_idle(d);
+}
+
+void program__save(struct device *d, struct program *p)
+{
+    if (p->saved || d->cache_dir == NULL)
+        return;
+    p->saved = true;
+    size_t length = 0;
+    if (clGetProgramInfo(p->cl, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL) !=
+            CL_SUCCESS ||
+        length == 0 || length > CACHE_MAX_BYTES)
+        return;
+    unsigned char *bytes = mem_zalloc(length);
+    if (bytes == NULL)
+        return;
+    if (clGetProgramInfo(p->cl, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) == CL_SUCCESS)
+        cache_store(d->cache_dir, PROGRAM_FOLDER, p->key, CACHE_PROGRAM, bytes, length);
+    mem_free(bytes);
+}
+
+void program__close_all(struct device *d)
+{
+    while (d->programs != NULL) {
+        struct program *p = d->programs;
+        d->programs = p->next;
+        free_program(p);
+    }
+}

@@ -1,0 +1,287 @@
+/* The queue pair: copies and fills, order between the two, and waiting without burning a core.
+ *
+ * Invariant: queue.enqueued counts the commands of a queue; what is already waited for or ordered
+ * is remembered as such a count, so asking again costs no call.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "engine/base/clock.h"
+#include "engine/cl/impl.h"
+
+/* Fills of this many bytes at most go to the driver at once: some fail on large ones. */
+#define FILL_PIECE_BYTES ((uint64_t)16 << 20)
+#define FILL_WORD_BYTES  16
+
+/* Polling on GPUs: the first sleep is a share of what the last wait took, then steps grow. */
+#define POLL_MIN_NS   ((uint64_t)20 * 1000)
+#define POLL_MAX_NS   ((uint64_t)2 * 1000 * 1000)
+#define WAIT_LIMIT_NS ((uint64_t)120 * 1000 * 1000 * 1000) /* a command that takes longer hangs */
+#define SPIN_NS       ((uint64_t)30 * 1000) /* waits as short as this are polled without sleep */
+
+enum status queue__open_pair(struct device *d, struct err *e)
+{
+    cl_command_queue_properties properties = d->prof.on ? CL_QUEUE_PROFILING_ENABLE : 0;
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        cl_int code = CL_SUCCESS;
+        memset(&d->queues[q], 0, sizeof d->queues[q]);
+        d->queues[q].cl = clCreateCommandQueue(d->context, d->id, properties, &code);
+        enum status status = cl_check(d, code, "clCreateCommandQueue", "", e);
+        if (status != ST_OK) {
+            d->queues[q].cl = NULL;
+            queue__close_pair(d);
+            return status;
+        }
+    }
+    return ST_OK;
+}
+
+void queue__close_pair(struct device *d)
+{
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        if (d->queues[q].cl != NULL)
+            clReleaseCommandQueue(d->queues[q].cl);
+        d->queues[q].cl = NULL;
+    }
+}
+
+/* After an enqueue call: reports its failure, or counts the command and keeps its event. */
+static enum status finish_enqueue(struct device *d, enum queue_id q, cl_int code, const char *call,
+                                  const char *tag, uint64_t bytes, struct err *e)
+{
+    if (code != CL_SUCCESS)
+        return cl_check(d, code, call, tag, e);
+    d->queues[q].enqueued++;
+    prof__commit(d, &(struct prof_slot){.queue = q, .name = tag, .variant = "", .bytes = bytes});
+    return ST_OK;
+}
+
+/* The row of a copy that `host` made in place from start_ns until now. */
+static void add_host_row(struct device *d, enum queue_id q, const char *tag, uint64_t start_ns,
+                         uint64_t bytes)
+{
+    prof__add(d, &(struct prof_slot){.queue = q,
+                                     .name = tag,
+                                     .variant = "",
+                                     .start_ns = start_ns,
+                                     .end_ns = clock_now_ns(),
+                                     .bytes = bytes});
+}
+
+/* What each command asks first: device alive, range inside; and the place of its event. */
+static enum status begin(struct device *d, cl_event **event, struct err *e)
+{
+    enum status status = device__usable(d, e);
+    if (status == ST_OK)
+        status = prof__slot(d, event, e);
+    return status;
+}
+
+enum status queue_write(struct device *d, enum queue_id q, struct buffer *dst, uint64_t offset,
+                        const void *src, uint64_t n, const char *tag, struct err *e)
+{
+    enum status status = buffer__check_write(dst, offset, n, e);
+    if (status != ST_OK || n == 0)
+        return status;
+    if (d->host) {
+        uint64_t start = clock_now_ns();
+        memcpy((char *)dst->memory + offset, src, (size_t)n);
+        add_host_row(d, q, tag, start, n);
+        return ST_OK;
+    }
+    cl_event *event;
+    status = begin(d, &event, e);
+    if (status != ST_OK)
+        return status;
+    cl_int code = clEnqueueWriteBuffer(d->queues[q].cl, dst->cl, CL_FALSE, (size_t)offset,
+                                       (size_t)n, src, 0, NULL, event);
+    return finish_enqueue(d, q, code, "clEnqueueWriteBuffer", tag, n, e);
+}
+
+enum status queue_read(struct device *d, enum queue_id q, struct buffer *src, uint64_t offset,
+                       void *dst, uint64_t n, const char *tag, struct err *e)
+{
+    enum status status = buffer__check_read(src, offset, n, e);
+    if (status != ST_OK || n == 0)
+        return status;
+    if (d->host) {
+        uint64_t start = clock_now_ns();
+        memcpy(dst, (const char *)src->memory + offset, (size_t)n);
+        add_host_row(d, q, tag, start, n);
+        return ST_OK;
+    }
+    cl_event *event;
+    status = begin(d, &event, e);
+    if (status != ST_OK)
+        return status;
+    cl_int code = clEnqueueReadBuffer(d->queues[q].cl, src->cl, CL_FALSE, (size_t)offset, (size_t)n,
+                                      dst, 0, NULL, event);
+    return finish_enqueue(d, q, code, "clEnqueueReadBuffer", tag, n, e);
+}
+
+enum status queue_copy(struct device *d, enum queue_id q, struct buffer *src, uint64_t src_offset,
+                       struct buffer *dst, uint64_t dst_offset, uint64_t n, const char *tag,
+                       struct err *e)
+{
+    enum status status = buffer__check_read(src, src_offset, n, e);
+    if (status == ST_OK)
+        status = buffer__check_write(dst, dst_offset, n, e);
+    if (status != ST_OK || n == 0)
+        return status;
+    uint64_t gap = src_offset > dst_offset ? src_offset - dst_offset : dst_offset - src_offset;
+    if (src == dst && gap < n)
+        return err_set(e, ST_INVALID, "buffer %s: copy of %llu bytes overlaps itself", src->label,
+                       (unsigned long long)n);
+    if (d->host) {
+        uint64_t start = clock_now_ns();
+        memcpy((char *)dst->memory + dst_offset, (const char *)src->memory + src_offset, (size_t)n);
+        add_host_row(d, q, tag, start, 2 * n);
+        return ST_OK;
+    }
+    cl_event *event;
+    status = begin(d, &event, e);
+    if (status != ST_OK)
+        return status;
+    cl_int code = clEnqueueCopyBuffer(d->queues[q].cl, src->cl, dst->cl, (size_t)src_offset,
+                                      (size_t)dst_offset, (size_t)n, 0, NULL, event);
+    return finish_enqueue(d, q, code, "clEnqueueCopyBuffer", tag, 2 * n, e);
+}
+
+/* One fill command with the widest pattern that offset and length allow. */
+static enum status fill_piece(struct device *d, enum queue_id q, struct buffer *dst,
+                              uint64_t offset, uint64_t n, uint8_t byte, const char *tag,
+                              struct err *e)
+{
+    unsigned char word[FILL_WORD_BYTES];
+    memset(word, byte, sizeof word);
+    size_t width = (offset | n) % FILL_WORD_BYTES == 0 ? FILL_WORD_BYTES : 1;
+    cl_event *event;
+    enum status status = begin(d, &event, e);
+    if (status != ST_OK)
+        return status;
+    cl_int code = clEnqueueFillBuffer(d->queues[q].cl, dst->cl, word, width, (size_t)offset,
+                                      (size_t)n, 0, NULL, event);
+    return finish_enqueue(d, q, code, "clEnqueueFillBuffer", tag, n, e);
+}
+
+enum status queue_fill(struct device *d, enum queue_id q, struct buffer *dst, uint64_t offset,
+                       uint64_t n, uint8_t byte, const char *tag, struct err *e)
+{
+    enum status status = buffer__check_write(dst, offset, n, e);
+    if (status != ST_OK || n == 0)
+        return status;
+    if (d->host) {
+        uint64_t start = clock_now_ns();
+        memset((char *)dst->memory + offset, byte, (size_t)n);
+        add_host_row(d, q, tag, start, n);
+        return ST_OK;
+    }
+    while (n > 0 && status == ST_OK) {
+        uint64_t piece = n < FILL_PIECE_BYTES ? n : FILL_PIECE_BYTES;
+        if (offset % FILL_WORD_BYTES != 0) { /* up to the next word */
+            uint64_t head = FILL_WORD_BYTES - offset % FILL_WORD_BYTES;
+            piece = n < head ? n : head;
+        } else if (piece > FILL_WORD_BYTES) {
+            piece -= piece % FILL_WORD_BYTES;
+        }
+        status = fill_piece(d, q, dst, offset, piece, byte, tag, e);
+        offset += piece;
+        n -= piece;
+    }
+    return status;
+}
+
+enum status queue_order(struct device *d, enum queue_id before, enum queue_id after, struct err *e)
+{
+    if (d->host || before == after)
+        return ST_OK;
+    enum status status = device__usable(d, e);
+    struct queue *first = &d->queues[before], *second = &d->queues[after];
+    if (status != ST_OK || first->enqueued == first->waited || first->enqueued == second->ordered)
+        return status;
+    cl_event done = NULL;
+    cl_int code = clEnqueueMarkerWithWaitList(first->cl, 0, NULL, &done);
+    if (code != CL_SUCCESS)
+        return cl_check(d, code, "clEnqueueMarkerWithWaitList", "", e);
+    code = clFlush(first->cl);
+    if (code == CL_SUCCESS)
+        code = clEnqueueBarrierWithWaitList(second->cl, 1, &done, NULL);
+    clReleaseEvent(done);
+    if (code != CL_SUCCESS)
+        return cl_check(d, code, "clEnqueueBarrierWithWaitList", "", e);
+    second->ordered = first->enqueued;
+    second->enqueued++;
+    return ST_OK;
+}
+
+enum status queue_flush(struct device *d, enum queue_id q, struct err *e)
+{
+    if (d->host)
+        return ST_OK;
+    enum status status = device__usable(d, e);
+    return status != ST_OK ? status : cl_check(d, clFlush(d->queues[q].cl), "clFlush", "", e);
+}
+
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+/* Polls a marker at the end of the queue: first after most of what the last wait took, then in
+ * steps that grow. A GPU driver's own wait keeps a whole core busy. */
+static cl_int wait_sleeping(struct queue *queue)
+{
+    cl_event done = NULL;
+    cl_int code = clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &done);
+    if (code != CL_SUCCESS)
+        return code;
+    code = clFlush(queue->cl);
+    uint64_t start = clock_now_ns(), now = start;
+    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 4;
+    while (code == CL_SUCCESS) {
+        cl_int state = CL_QUEUED;
+        code = clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+        if (code != CL_SUCCESS || state <= CL_COMPLETE) {
+            code = code == CL_SUCCESS && state < 0 ? state : code;
+            break;
+        }
+        now = clock_now_ns();
+        if (now - start > WAIT_LIMIT_NS) {
+            code = CL_DEVICE_NOT_AVAILABLE;
+            break;
+        }
+        if (now - start < SPIN_NS && queue->last_wait_ns < SPIN_NS)
+            continue;
+        if (pause < POLL_MIN_NS)
+            pause = POLL_MIN_NS;
+        sleep_ns(pause > POLL_MAX_NS && now - start > queue->last_wait_ns ? POLL_MAX_NS : pause);
+        pause = (clock_now_ns() - start) / 16;
+    }
+    queue->last_wait_ns = clock_now_ns() - start;
+    clReleaseEvent(done);
+    return code;
+}
+
+enum status queue_wait(struct device *d, enum queue_id q, struct err *e)
+{
+    if (d->host)
+        return ST_OK;
+    enum status status = device__usable(d, e);
+    if (status != ST_OK)
+        return status;
+    struct queue *queue = &d->queues[q];
+    if (queue->enqueued == queue->waited)
+        return ST_OK;
+    cl_int code = d->info.kind == DEVICE_CPU ? clFinish(queue->cl) : wait_sleeping(queue);
+    if (code == CL_SUCCESS) {
+        queue->waited = queue->enqueued;
+        return ST_OK;
+    }
+    /* Whatever ran has failed: nothing in this context can be relied on any more. */
+    cl_check(d, code, d->info.kind == DEVICE_CPU ? "clFinish" : "waiting", "", e);
+    if (e != NULL)
+        e->status = ST_DEVICE_LOST;
+    d->lost = true;
+    return ST_DEVICE_LOST;
+}
