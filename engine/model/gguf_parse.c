@@ -40,7 +40,8 @@ static enum status take_string(struct span *s, const char *what, const char *whe
     return ST_OK;
 }
 
-/* Copies a name of 1..max bytes without NULs into the shard's arena. `what` and `i` name it. */
+/* Copies a name of 1..max bytes without control bytes into the shard's arena. `what` and `i` name
+ * it. */
 static enum status take_name(struct gguf_shard *shard, struct span *s, const char *what, size_t i,
                              size_t max, const char **out, struct err *e)
 {
@@ -53,8 +54,11 @@ static enum status take_name(struct gguf_shard *shard, struct span *s, const cha
     if (name.length == 0 || name.length > max)
         return err_set(e, ST_FORMAT, "%s %zu: name of %zu bytes, expected 1 to %zu", what, i,
                        name.length, max);
-    if (memchr(name.data, '\0', name.length) != NULL)
-        return err_set(e, ST_FORMAT, "%s %zu: name holds a NUL byte", what, i);
+    for (size_t c = 0; c < name.length; c++) {
+        unsigned char byte = (unsigned char)name.data[c];
+        if (byte < 0x20 || byte == 0x7F) /* would end the string, or play with a terminal */
+            return err_set(e, ST_FORMAT, "%s %zu: name holds control byte 0x%02x", what, i, byte);
+    }
     *out = arena_strndup(shard->names, name.data, name.length);
     if (*out == NULL)
         return err_set(e, ST_NO_MEMORY, "%s %zu: no memory for its name", what, i);
