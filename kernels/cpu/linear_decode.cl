@@ -1,0 +1,367 @@
+/* linear for few tokens (1 to 8): y = w x, weights in LAYOUT_R16, read once for all tokens.
+ *
+ *            k                    lanes = 16 rows of a row group; a group of work walks a
+ *       +---------+               contiguous share of the row groups, each one a single stream.
+ *  16 r | stream  |  x [k] =>     y[t][16 g + lane] = sum over blocks b of
+ *       +---------+                   scale[lane][b] * (sum of q * x in b) + min[lane][b] * sum of x
+ *
+ * OP_ACT is the format of x. ACT_Q8: the inner sums are exact integers (cpu_dot), started at
+ * -zero * sum of x; ACT_F32: they are float, and exact weights times exact activations.
+ */
+#include "cpu/r16.h"
+
+#define X_IS_Q8 (OP_ACT == ACT_Q8)
+
+/* Bytes ahead of the loads to prefetch: K-quants take more arithmetic per byte. */
+#ifndef PREFETCH_BYTES
+#if !R16_IS_FLOAT && R16_IS_K
+#define PREFETCH_BYTES 8192
+#else
+#define PREFETCH_BYTES 4096
+#endif
+#endif
+
+/* Largest k: sizes the array of sums (R16_MAX_K in engine/ops/layout.c). */
+#define R16_MAX_K 32768
+
+/* Tokens of one pass over a row group. */
+#if X_IS_Q8
+#define PASS_TOKENS 8
+#else
+#define PASS_TOKENS 4
+#endif
+
+/* Rows of activations, and what is computed of them once for all row groups. */
+struct rows {
+    const __global uchar *x; /* first token */
+    ulong stride;            /* bytes from token to token */
+    uint k, n;               /* columns, tokens */
+};
+
+CPU_INLINE const __global uchar *rows_at(const struct rows *x, uint t)
+{
+    return x->x + x->stride * min(t, x->n - 1);
+}
+
+#if R16_IS_FLOAT
+
+/* acc[t] = 16 rows of w times token t, for nt tokens from t0. */
+CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, const float *sums,
+                              uint t0, const uint nt, float16 *acc)
+{
+    const __global float *xt[PASS_TOKENS];
+    float16 odd[PASS_TOKENS];
+    CPU_UNROLL
+    for (uint t = 0; t < nt; t++) {
+        xt[t] = (const __global float *)rows_at(x, t0 + t);
+        acc[t] = odd[t] = (float16)(0.0f);
+    }
+    for (uint k = 0; k < x->k; k += 2) {
+        float16 w0 = r16_float(w, k), w1 = r16_float(w, k + 1);
+        CPU_PREFETCH(w + (ulong)k * 32 * R16_LINES, PREFETCH_BYTES);
+        CPU_UNROLL
+        for (uint t = 0; t < nt; t++) {
+            acc[t] = fma(w0, (float16)(xt[t][k]), acc[t]);
+            odd[t] = fma(w1, (float16)(xt[t][k + 1]), odd[t]);
+        }
+    }
+    CPU_UNROLL
+    for (uint t = 0; t < nt; t++)
+        acc[t] += odd[t];
+}
+
+#elif X_IS_Q8
+
+CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, const short *sums,
+                              uint t0, const uint nt, float16 *acc)
+{
+    const uint n_blocks = x->k / 32;
+    const __global int *xq[PASS_TOKENS];
+    CPU_UNROLL
+    for (uint t = 0; t < nt; t++) {
+        xq[t] = (const __global int *)rows_at(x, t0 + t);
+        acc[t] = (float16)(0.0f);
+    }
+    for (uint pair = 0; pair < n_blocks / 2; pair++) {
+        const uint j = pair % R16_PAIRS;
+        const __global uint16 *u =
+            (const __global uint16 *)(w + (ulong)(pair / R16_PAIRS) * R16_UNIT_BYTES);
+        CPU_UNROLL
+        for (uint i = 0; i < (R16_LINES + R16_PAIRS - 1) / R16_PAIRS; i++)
+            CPU_PREFETCH(u + j * R16_LINES / R16_PAIRS + i, PREFETCH_BYTES);
+        CPU_UNROLL
+        for (uint b = 0; b < 2; b++) {
+            const uint block = 2 * pair + b;
+            CPU_UNROLL
+            for (uint s = 0; s < (OP_DTYPE == DT_Q6_K ? 2 : 1); s++) {
+                int16 sum[PASS_TOKENS];
+                CPU_UNROLL
+                for (uint t = 0; t < nt; t++) {
+#if OP_DTYPE == DT_Q6_K
+                    sum[t] = (int16)(-R16_ZERO * sums[(t0 + t) * (R16_MAX_K / 16) + 2 * block + s]);
+#elif R16_ZERO
+                    sum[t] = (int16)(-R16_ZERO * xq[t][x->k / 4 + n_blocks + block]);
+#else
+                    sum[t] = (int16)(0);
+#endif
+                }
+                CPU_UNROLL
+                for (uint i = 0; i < 8; i++) {
+                    if (OP_DTYPE == DT_Q6_K && i / 4 != s)
+                        continue;
+                    uint16 q = r16_quad(u, j, b, i);
+                    CPU_UNROLL
+                    for (uint t = 0; t < nt; t++)
+                        sum[t] = cpu_dot(sum[t], q, xq[t][8 * block + i]);
+                }
+                float16 scale = r16_scale(u, j, b, s);
+                CPU_UNROLL
+                for (uint t = 0; t < nt; t++) {
+                    float d = ((const __global float *)xq[t])[x->k / 4 + block];
+                    acc[t] = fma(convert_float16(sum[t]), scale * d, acc[t]);
+                }
+            }
+#if R16_HAS_MIN
+            float16 low = r16_min(u, j, b);
+            CPU_UNROLL
+            for (uint t = 0; t < nt; t++) {
+                float d = ((const __global float *)xq[t])[x->k / 4 + block];
+                acc[t] = fma(low, (float16)(d * xq[t][x->k / 4 + n_blocks + block]), acc[t]);
+            }
+#endif
+        }
+    }
+}
+
+#else /* quantised weights, float activations */
+
+/* Columns that share a scale, and so a sum of x. */
+#define SUM_K (OP_DTYPE == DT_Q6_K ? 16 : 32)
+
+CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, const float *sums,
+                              uint t0, const uint nt, float16 *acc)
+{
+    const __global float *xt[PASS_TOKENS];
+    CPU_UNROLL
+    for (uint t = 0; t < nt; t++) {
+        xt[t] = (const __global float *)rows_at(x, t0 + t);
+        acc[t] = (float16)(0.0f);
+    }
+    for (uint pair = 0; pair < x->k / 64; pair++) {
+        const uint j = pair % R16_PAIRS;
+        const __global uint16 *u =
+            (const __global uint16 *)(w + (ulong)(pair / R16_PAIRS) * R16_UNIT_BYTES);
+        CPU_UNROLL
+        for (uint i = 0; i < (R16_LINES + R16_PAIRS - 1) / R16_PAIRS; i++)
+            CPU_PREFETCH(u + j * R16_LINES / R16_PAIRS + i, PREFETCH_BYTES);
+        for (uint b = 0; b < 2; b++) {
+            for (uint s = 0; s < 32 / SUM_K; s++) {
+                /* One sum per byte of the quads: bytes 1 and 2 are masked but not shifted, so
+                 * their sums are 2^8 and 2^16 times too large, exactly. */
+                float16 sum[PASS_TOKENS][4];
+                CPU_UNROLL
+                for (uint t = 0; t < nt; t++)
+                    sum[t][0] = sum[t][1] = sum[t][2] = sum[t][3] = (float16)(0.0f);
+                const uint k0 = 64 * pair + 32 * b + SUM_K * s;
+                CPU_UNROLL
+                for (uint i = 0; i < SUM_K / 4; i++) {
+                    uint16 q = r16_quad(u, j, b, SUM_K / 4 * s + i);
+                    float16 q0 = convert_float16(as_int16(q & 0xffu));
+                    float16 q1 = convert_float16(as_int16(q & 0xff00u));
+                    float16 q2 = convert_float16(as_int16(q & 0xff0000u));
+                    float16 q3 = convert_float16(as_int16(q >> 24));
+                    CPU_UNROLL
+                    for (uint t = 0; t < nt; t++) {
+                        const __global float *xk = xt[t] + k0 + 4 * i;
+                        sum[t][0] = fma(q0, (float16)(xk[0]), sum[t][0]);
+                        sum[t][1] = fma(q1, (float16)(xk[1]), sum[t][1]);
+                        sum[t][2] = fma(q2, (float16)(xk[2]), sum[t][2]);
+                        sum[t][3] = fma(q3, (float16)(xk[3]), sum[t][3]);
+                    }
+                }
+                float16 scale = r16_scale(u, j, b, s);
+#if R16_HAS_MIN
+                float16 low = r16_min(u, j, b);
+#else
+                float16 low = scale * -(float)R16_ZERO;
+#endif
+                CPU_UNROLL
+                for (uint t = 0; t < nt; t++) {
+                    float16 all = (sum[t][0] + sum[t][3]) +
+                                  (sum[t][1] * 0x1p-8f + sum[t][2] * 0x1p-16f);
+                    acc[t] = fma(all, scale, acc[t]);
+                    float xs = sums[(t0 + t) * (R16_MAX_K / SUM_K) + k0 / SUM_K];
+                    acc[t] = fma(low, (float16)(xs), acc[t]);
+                }
+            }
+        }
+    }
+}
+
+#endif
+
+#if X_IS_Q8 && OP_DTYPE == DT_Q6_K
+#define HAS_SUMS 1
+typedef short sum_t;
+#define SUMS (8 * R16_MAX_K / 16)
+
+/* Sums of 16 activations: q6_K has a scale per 16 columns. */
+CPU_INLINE void sum_blocks(const struct rows *x, sum_t *sums)
+{
+    for (uint t = 0; t < x->n; t++) {
+        const __global char *q = (const __global char *)rows_at(x, t);
+        for (uint b = 0; b < x->k / 16; b++) {
+            short16 v = convert_short16(vload16(b, q));
+            short8 a = v.lo + v.hi;
+            short4 c = a.lo + a.hi;
+            sums[t * (R16_MAX_K / 16) + b] = c.x + c.y + c.z + c.w;
+        }
+    }
+}
+
+#elif !X_IS_Q8 && !R16_IS_FLOAT
+#define HAS_SUMS 1
+typedef float sum_t;
+#define SUMS (8 * R16_MAX_K / SUM_K)
+
+CPU_INLINE void sum_blocks(const struct rows *x, sum_t *sums)
+{
+    for (uint t = 0; t < x->n; t++) {
+        const __global float *xt = (const __global float *)rows_at(x, t);
+        for (uint b = 0; b < x->k / SUM_K; b++) {
+            float16 v = vload16(0, xt + SUM_K * b);
+            if (SUM_K == 32)
+                v += vload16(0, xt + SUM_K * b + 16);
+            sums[t * (R16_MAX_K / SUM_K) + b] = sum_16(v);
+        }
+    }
+}
+
+#else
+#define HAS_SUMS 0
+#if X_IS_Q8
+typedef short sum_t;
+#else
+typedef float sum_t;
+#endif
+#endif
+
+/* y[0 .. min(16, n)) = v */
+CPU_INLINE void store_rows(__global float *y, float16 v, uint n, bool add)
+{
+    if (n >= 16) {
+        vstore16(add ? v + vload16(0, y) : v, 0, y);
+    } else {
+        float lanes[16];
+        vstore16(v, 0, lanes);
+        for (uint i = 0; i < n; i++)
+            y[i] = add ? y[i] + lanes[i] : lanes[i];
+    }
+}
+
+CPU_INLINE float16 load_rows(const __global float *p, uint n)
+{
+    if (n >= 16)
+        return vload16(0, p);
+    float lanes[16];
+    for (uint i = 0; i < 16; i++)
+        lanes[i] = i < n ? p[i] : 0.0f;
+    return vload16(0, lanes);
+}
+
+/* Tokens t0 .. t0 + nt - 1 (those below x->n are stored) of row group g. */
+CPU_INLINE void row_group(const __global uchar *w, const struct rows *x, const sum_t *sums,
+                          const __global float *bias, __global float *y,
+                          const struct linear_params *p, uint g, uint t0, const uint nt)
+{
+    const ulong group_bytes = r16_group_bytes(p->k);
+    float16 acc[PASS_TOKENS];
+    row_group_dot(w + g * group_bytes, x, sums, t0, nt, acc);
+    const uint row = 16 * g, n = min(16u, p->m - row);
+    CPU_UNROLL
+    for (uint t = 0; t < nt; t++) {
+        if (t0 + t >= x->n)
+            break;
+        float16 v = acc[t];
+        if (p->has_bias)
+            v += load_rows(bias + row, n);
+        store_rows(y + (ulong)(t0 + t) * p->y_stride + row, v, n, p->epilogue == LINEAR_ADD);
+    }
+}
+
+/* Row groups 2g (gate) and 2g + 1 (up) give 16 columns of y. */
+CPU_INLINE void row_group_swiglu(const __global uchar *w, const struct rows *x, const sum_t *sums,
+                                 const __global float *bias, __global float *y,
+                                 const struct linear_params *p, uint g, uint t0, const uint nt)
+{
+    const ulong group_bytes = r16_group_bytes(p->k);
+    float16 gate[PASS_TOKENS], up[PASS_TOKENS];
+    row_group_dot(w + 2 * g * group_bytes, x, sums, t0, nt, gate);
+    row_group_dot(w + (2 * g + 1) * group_bytes, x, sums, t0, nt, up);
+    CPU_UNROLL
+    for (uint t = 0; t < nt; t++) {
+        if (t0 + t >= x->n)
+            break;
+        if (p->has_bias) {
+            gate[t] += vload16(0, bias + 32 * g);
+            up[t] += vload16(0, bias + 32 * g + 16);
+        }
+        store_rows(y + (ulong)(t0 + t) * p->y_stride + 16 * g, cpu_silu(gate[t]) * up[t],
+                   min(16u, p->m / 2 - 16 * g), false);
+    }
+}
+
+#define EACH_ROW_GROUP(function, nt)                           \
+    for (uint t0 = 0; t0 < x.n; t0 += nt)                      \
+    function(w, &x, sums, bias, y, &p, g, t0, nt)
+
+/* w: row groups of m rows; x [n_tokens] rows in OP_ACT; bias [m] float; y [n_tokens][y_stride].
+ * n_tokens is 1 to 8. */
+static void linear_decode_step(const __global uchar *w, const __global uchar *x_rows,
+                               const __global float *bias, __global float *y,
+                               struct linear_params p, uint group, uint n_groups)
+{
+    struct rows x;
+    x.x = x_rows;
+    x.k = p.k;
+    x.n = p.n_tokens;
+    x.stride = X_IS_Q8 ? (p.k + p.k / 4 + 63) / 64 * 64 : p.k * 4;
+#if HAS_SUMS
+    sum_t sums[SUMS];
+    sum_blocks(&x, sums);
+#else
+    const sum_t *sums = 0;
+#endif
+    const bool swiglu = p.epilogue == LINEAR_SWIGLU;
+    uint begin, end;
+    cpu_share((p.m + (swiglu ? 31 : 15)) / (swiglu ? 32 : 16), group, n_groups, &begin, &end);
+    for (uint g = begin; g < end; g++) {
+        if (swiglu) {
+            if (x.n == 1)
+                EACH_ROW_GROUP(row_group_swiglu, 1);
+            else if (x.n == 2)
+                EACH_ROW_GROUP(row_group_swiglu, 2);
+            else if (x.n <= PASS_TOKENS / 2)
+                EACH_ROW_GROUP(row_group_swiglu, 4);
+            else
+                EACH_ROW_GROUP(row_group_swiglu, PASS_TOKENS);
+        } else {
+            if (x.n == 1)
+                EACH_ROW_GROUP(row_group, 1);
+            else if (x.n == 2)
+                EACH_ROW_GROUP(row_group, 2);
+            else if (x.n <= PASS_TOKENS / 2)
+                EACH_ROW_GROUP(row_group, 4);
+            else
+                EACH_ROW_GROUP(row_group, PASS_TOKENS);
+        }
+    }
+}
+
+KERNEL(1) void linear_decode(__global uchar *w, ulong w_off, __global uchar *x, ulong x_off,
+                              __global uchar *bias, ulong bias_off, __global uchar *y, ulong y_off,
+                              struct linear_params p)
+{
+    linear_decode_step(w + w_off, x + x_off, (const __global float *)(bias + bias_off),
+                       (__global float *)(y + y_off), p, get_group_id(0), get_num_groups(0));
+}

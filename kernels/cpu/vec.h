@@ -1,0 +1,85 @@
+/* What every CPU kernel uses: vector helpers, the int8 dot product, prefetch, split of the work.
+ *
+ * The kernels of this folder are made for a CPU device: as many work-groups as there are compute
+ * units, of one work-item each, which walks a long contiguous share of the data with explicit
+ * 16-wide vectors. Each kernel is a thin wrapper around a device function
+ * `NAME_step(arguments..., group, n_groups)`, so that one launch can run many steps as well.
+ *
+ * CPU_ISA chooses the int8 dot product: 0 portable OpenCL C, 1 AVX2, 2 vpdpbusd on 256 bits,
+ * 3 vpdpbusd on 512 bits. The asm forms are only built where a probe proved them.
+ */
+#ifndef CPU_VEC_H
+#define CPU_VEC_H
+
+#ifndef CPU_ISA
+#define CPU_ISA 0
+#endif
+
+#define CPU_INLINE static inline __attribute__((always_inline))
+#define CPU_UNROLL _Pragma("unroll")
+
+/* Fetches the line `bytes` ahead of p into the cache. The hardware's own prefetcher falls behind
+ * as soon as there is arithmetic between the loads. (The macros: compiled for the CPU itself, not
+ * for an intermediate language.) */
+#if defined(__x86_64__) || defined(__aarch64__)
+#define CPU_PREFETCH(p, bytes) __builtin_prefetch((const void *)((size_t)(p) + (bytes)))
+#else
+#define CPU_PREFETCH(p, bytes)
+#endif
+
+/* The share of items [*begin, *end) of a group: contiguous, sizes differ by at most one. */
+CPU_INLINE void cpu_share(uint n, uint group, uint n_groups, uint *begin, uint *end)
+{
+    *begin = (uint)((ulong)n * group / n_groups);
+    *end = (uint)((ulong)n * (group + 1) / n_groups);
+}
+
+/* acc[lane] += sum of 4 products: unsigned bytes of w[lane] times signed bytes of x (for all
+ * lanes the same 4). Bytes of w are at most 127 under CPU_ISA 1, where pairs are summed in 16 bits
+ * (2 * 127 * 127 fits). */
+#if CPU_ISA == 3
+CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, int x)
+{
+    int16 xs = (int16)(x);
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(xs));
+    return acc;
+}
+#elif CPU_ISA == 2
+CPU_INLINE int8 cpu_dot8(int8 acc, uint8 w, int8 x)
+{
+    __asm__(CPU_VEX "vpdpbusd %2, %1, %0" : "+" CPU_VEX_REG(acc) : CPU_VEX_REG(w), CPU_VEX_REG(x));
+    return acc;
+}
+CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, int x)
+{
+    int8 xs = (int8)(x);
+    return (int16)(cpu_dot8(acc.lo, w.lo, xs), cpu_dot8(acc.hi, w.hi, xs));
+}
+#endif
+
+/* e^x to 2 units in the last place: 2^n times a polynomial of the rest, without the library's
+ * call. Above 88 it gives e^88, below -87 it gives 0. Source: Cephes expf's split of ln 2 and coefficients. */
+CPU_INLINE float16 cpu_exp(float16 x)
+{
+    x = fmin(x, 88.0f);
+    float16 n = rint(x * 1.44269504f);
+    float16 r = fma(n, (float16)(-0.693359375f), x);
+    r = fma(n, (float16)(2.12194440e-4f), r);
+    float16 p = (float16)(1.9875691500e-4f);
+    p = fma(p, r, (float16)(1.3981999507e-3f));
+    p = fma(p, r, (float16)(8.3334519073e-3f));
+    p = fma(p, r, (float16)(4.1665795894e-2f));
+    p = fma(p, r, (float16)(1.6666665459e-1f));
+    p = fma(p, r, (float16)(5.0000001201e-1f));
+    p = fma(p, r * r, r + 1.0f);
+    int16 bits = convert_int16(n) + 127;
+    float16 y = p * as_float16(bits << 23);
+    return select(y, (float16)(0.0f), x < -87.0f);
+}
+
+CPU_INLINE float16 cpu_silu(float16 x)
+{
+    return x / (1.0f + cpu_exp(-x));
+}
+
+#endif
