@@ -256,7 +256,10 @@ enum status op_run(struct op_step *s, struct err *e)
     if (s->v->ref)
         return run_reference(s, e);
     enum status st = ST_OK;
+    const bool merge = s->v->stages[0].grid != GRID_SPLITS || s->call.params.attention.n_splits > 1;
     for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
+        if (k > 0 && !merge)
+            break;
         const size_t gws[3] = {s->gws[k], 1, 1}, lws[3] = {s->lws[k], 1, 1};
         /* the work is counted once, at the first stage */
         st = kernel_launch(s->kernels[k], gws, lws, op_name(s->v->op), s->v->name,
