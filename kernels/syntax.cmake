@@ -9,13 +9,20 @@ foreach(part common.cl quant.h params.h)
     list(APPEND prefix -include ${part})
   endif()
 endforeach()
-foreach(standard CL1.2 CL3.0)
+# Inline PTX is only known to NVIDIA's target, which clang knows as OpenCL C 1.2; `asm` is a keyword there.
+set(standards CL1.2 CL3.0)
+set(target "")
+if(FILE MATCHES "^nvidia/")
+  set(standards CL1.2)
+  set(target -target nvptx64-nvidia-nvcl -fgnu-keywords)
+endif()
+foreach(standard ${standards})
   set(extensions "-all")
   if(standard STREQUAL CL3.0)   # where "none" would take images from the default header too
     set(extensions "-cl_khr_fp64,-__opencl_c_fp64,-cl_khr_fp16")
   endif()
   execute_process(
-    COMMAND ${CLANG} -x cl -cl-std=${standard} -fsyntax-only -cl-no-stdinc -Xclang -finclude-default-header
+    COMMAND ${CLANG} -x cl -cl-std=${standard} ${target} -fsyntax-only -cl-no-stdinc -Xclang -finclude-default-header
       -Xclang -cl-ext=${extensions} -Wall -Werror -Wno-unused-function -I ${ROOT} ${prefix} ${FILE}
     WORKING_DIRECTORY ${ROOT} RESULT_VARIABLE failed ERROR_VARIABLE text)
   if(failed)

