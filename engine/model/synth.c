@@ -17,6 +17,7 @@
 
 #define NORM_EPS          1e-5f
 #define LOGIT_SPREAD      2.5f
+#define LAYERS_GAIN       4.0f
 #define TENSORS_PER_LAYER 9u
 #define TENSOR_NAME_BYTES 64
 
@@ -287,8 +288,9 @@ static void add_layer(struct tensor_list *list, uint32_t i)
 {
     const struct synth_shape *s = list->shape;
     uint32_t dim = head_dim_of(s);
-    /* what a layer adds to the residual stream shrinks with the depth, so that its sum does not */
-    float gain = 1.0f / sqrtf(2.0f * (float)s->n_layer);
+    /* What a layer adds to the residual stream shrinks with the depth, so that the sum of all is
+     * near 1: enough to outweigh the token's embedding, whose own logit would win if it is tied. */
+    float gain = LAYERS_GAIN / sqrtf(2.0f * (float)s->n_layer);
     char name[TENSOR_NAME_BYTES];
 #define NAME(part) (snprintf(name, sizeof name, "blk.%u.%s.weight", i, part), name)
     add_vector(list, NAME("attn_norm"), s->n_embd);
