@@ -244,8 +244,12 @@ enum status op_step_set_tensor(struct op_step *s, uint32_t index, const struct t
 
 static enum status run_reference(struct op_step *s, struct err *e)
 {
+    void *data[OP_MAX_TENSORS] = {0};
+    for (uint32_t i = 0; i < op_tensor_count(s->v->op); i++)
+        if (s->call.tensors[i].buffer)
+            data[i] = (char *)buffer_host(s->call.tensors[i].buffer) + s->call.tensors[i].offset;
     const uint64_t start_ns = clock_now_ns();
-    enum status st = s->v->ref(&s->call, e);
+    enum status st = s->v->ref(&s->call, data, e);
     if (st == ST_OK && prof_enabled(s->d))
         prof_add(s->d, op_name(s->v->op), s->v->name, start_ns, clock_now_ns(), s->bytes, s->flops);
     return st;

@@ -56,6 +56,11 @@ const char *variant_tunables(const struct variant *v)
     return v->tunables ? v->tunables : "";
 }
 
+const struct variant *variant_reference(enum op_id op)
+{
+    return &reference_rows[op];
+}
+
 enum variant_mark variant_mark_get(struct device *d, const struct variant *v)
 {
     return v->ref ? VARIANT_PASSED : (enum variant_mark)device_marks(d)[v - variant_rows];
@@ -94,7 +99,7 @@ static bool answers(const struct variant *v, const struct variant_query *q)
 const struct variant *variant_choose(struct device *d, const struct variant_query *query)
 {
     if (device_is_host(d)) {
-        const struct variant *ref = &reference_rows[query->op];
+        const struct variant *ref = variant_reference(query->op);
         return answers(ref, query) ? ref : NULL;
     }
     const struct variant *best = NULL;
@@ -110,7 +115,7 @@ const struct variant *variant_choose(struct device *d, const struct variant_quer
 const struct variant *variant_at(struct device *d, enum op_id op, uint32_t i)
 {
     if (device_is_host(d))
-        return i == 0 ? &reference_rows[op] : NULL;
+        return i == 0 ? variant_reference(op) : NULL;
     for (uint32_t row = 0; row < variant_row_count; row++) {
         const struct variant *v = &variant_rows[row];
         if (v->op == op && runs_on(d, v) && i-- == 0)

@@ -20,7 +20,8 @@ struct stage {
     uint32_t rows, tokens, lws;
 };
 
-typedef enum status (*ref_fn)(const struct op_call *call, struct err *e);
+/* data: where each tensor of the call lies in host memory; the call's buffers are not looked at. */
+typedef enum status (*ref_fn)(const struct op_call *call, void *const *data, struct err *e);
 
 struct variant {
     enum op_id op;
@@ -38,6 +39,9 @@ struct variant {
 /* All rows of kernels.def, in its order. */
 extern const struct variant variant_rows[];
 extern const uint32_t variant_row_count;
+
+/* The reference of an op: a row like the others, with `ref` set. */
+const struct variant *variant_reference(enum op_id op);
 
 /* Marks of a variant on a device. */
 enum variant_mark { VARIANT_UNTESTED, VARIANT_PASSED, VARIANT_FAILED };

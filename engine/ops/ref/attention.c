@@ -34,21 +34,21 @@ static void rotate(const struct rope_kv_params *p, float *head, const float *ang
     }
 }
 
-enum status ref_rope_kv_params(const struct op_call *call, struct err *e)
+enum status ref_rope_kv_params(const struct op_call *call, void *const *data, struct err *e)
 {
     const struct rope_kv_params *p = &call->params.rope_kv;
-    const int32_t *meta = ref_data(call, 2);
+    const int32_t *meta = data[2];
     const enum dtype k_dtype = call->tensors[3].dtype, v_dtype = call->tensors[4].dtype;
-    char *k_cache = ref_data(call, 3), *v_cache = ref_data(call, 4);
+    char *k_cache = data[3], *v_cache = data[4];
     float *key = mem_array(p->head_dim, sizeof *key);
     if (!key)
         return err_set(e, ST_NO_MEMORY, "rope_kv ref: no memory for a head of %u", p->head_dim);
     enum status st = ST_OK;
     for (uint64_t t = 0; st == ST_OK && t < p->n_tokens; t++) {
         const uint32_t position = (uint32_t)meta[4 * t], slot = (uint32_t)meta[4 * t + 1];
-        float *row = (float *)ref_data(call, 0) + t * p->stride;
+        float *row = (float *)data[0] + t * p->stride;
         const float *angles =
-            p->rotate ? (const float *)ref_data(call, 1) + (uint64_t)position * p->n_rot : NULL;
+            p->rotate ? (const float *)data[1] + (uint64_t)position * p->n_rot : NULL;
         for (uint32_t h = 0; angles && h < p->n_head; h++)
             rotate(p, row + (uint64_t)h * p->head_dim, angles);
         for (uint32_t h = 0; st == ST_OK && h < p->n_head_kv; h++) {
@@ -69,13 +69,14 @@ enum status ref_rope_kv_params(const struct op_call *call, struct err *e)
 }
 
 /* The cells [0, n_cells) of one slot and head of a cache as floats [n_cells][head_dim]. */
-static enum status load_cells(const struct op_call *call, uint32_t tensor, uint32_t slot,
-                              uint32_t head, uint32_t n_cells, float *out, struct err *e)
+static enum status load_cells(const struct op_call *call, void *const *data, uint32_t tensor,
+                              uint32_t slot, uint32_t head, uint32_t n_cells, float *out,
+                              struct err *e)
 {
     const struct attention_params *p = &call->params.attention;
     const enum dtype dtype = call->tensors[tensor].dtype;
     const uint64_t cell = cell_index(slot, head, 0, p->n_head_kv, p->n_ctx);
-    const char *from = (const char *)ref_data(call, tensor) + cell * cell_bytes(dtype, p->head_dim);
+    const char *from = (const char *)data[tensor] + cell * cell_bytes(dtype, p->head_dim);
     return quant_to_f32(dtype, from, out, (uint64_t)n_cells * p->head_dim, e);
 }
 
@@ -103,10 +104,10 @@ static void attend(const struct attention_params *p, const float *q, const float
         y[i] = (float)(sum[i] / divisor);
 }
 
-enum status ref_attention_params(const struct op_call *call, struct err *e)
+enum status ref_attention_params(const struct op_call *call, void *const *data, struct err *e)
 {
     const struct attention_params *p = &call->params.attention;
-    const int32_t *meta = ref_data(call, 3);
+    const int32_t *meta = data[3];
     const uint32_t heads_per_kv = p->n_head / p->n_head_kv;
     const size_t n_cells = p->kv_max;
     float *k = mem_array(n_cells * p->head_dim, sizeof *k);
@@ -123,16 +124,15 @@ enum status ref_attention_params(const struct op_call *call, struct err *e)
             const uint32_t position = (uint32_t)meta[4 * t];
             const int32_t slot = meta[4 * t + 1];
             if (slot != loaded) {
-                st = load_cells(call, 1, (uint32_t)slot, hk, p->kv_max, k, e);
+                st = load_cells(call, data, 1, (uint32_t)slot, hk, p->kv_max, k, e);
                 if (st == ST_OK)
-                    st = load_cells(call, 2, (uint32_t)slot, hk, p->kv_max, v, e);
+                    st = load_cells(call, data, 2, (uint32_t)slot, hk, p->kv_max, v, e);
                 loaded = slot;
             }
             for (uint32_t j = 0; st == ST_OK && j < heads_per_kv; j++) {
                 const uint64_t column = (uint64_t)(hk * heads_per_kv + j) * p->head_dim;
-                attend(p, (const float *)ref_data(call, 0) + t * p->q_stride + column, k, v,
-                       position, scores, sum,
-                       (float *)ref_data(call, 5) + t * p->n_head * p->head_dim + column);
+                attend(p, (const float *)data[0] + t * p->q_stride + column, k, v, position, scores,
+                       sum, (float *)data[5] + t * p->n_head * p->head_dim + column);
             }
         }
     }

@@ -1,15 +1,10 @@
-/* What the references share: where a tensor lies, activation formats, the dot product. */
+/* What the references share: activation formats, the dot product. */
 #include "engine/ops/ref/ref.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "engine/ops/act.h"
-
-void *ref_data(const struct op_call *call, uint32_t i)
-{
-    return (char *)buffer_host(call->tensors[i].buffer) + call->tensors[i].offset;
-}
 
 void ref_act_load(uint32_t act, const void *rows, uint64_t row, uint32_t k, float *out)
 {

@@ -1,9 +1,9 @@
 /* References: one plain C function per op, the golden value of every test and what `host` runs.
  *
- * Each takes a checked call (op_check) whose buffers lie in host memory, computes in f32 with
- * double accumulation, and runs on one thread. Weights of any dtype are read through quant_to_f32
- * row by row; only ST_NO_MEMORY can fail. Activations are read and written in the format that the
- * tensor's `layout` names.
+ * Each takes a checked call (op_check) and where its tensors lie in host memory, computes in f32
+ * with double accumulation, and runs on one thread. Weights of any dtype are read through
+ * quant_to_f32 row by row; only ST_NO_MEMORY can fail. Activations are read and written in the
+ * format that the tensor's `layout` names.
  */
 #ifndef OINFER_OPS_REF_REF_H
 #define OINFER_OPS_REF_REF_H
@@ -11,12 +11,10 @@
 #include "engine/ops/op.h"
 
 #define X(id, name, params, n, ...) \
-    enum status ref_##params(const struct op_call *call, struct err *e);
+    enum status ref_##params(const struct op_call *call, void *const *data, struct err *e);
 #include "engine/ops/ops.def"
 #undef X
 
-/* First byte of tensor i of a call. */
-void *ref_data(const struct op_call *call, uint32_t i);
 /* One row of an activation matrix of k columns in format act: from and to f32. */
 void ref_act_load(uint32_t act, const void *rows, uint64_t row, uint32_t k, float *out);
 void ref_act_store(uint32_t act, void *rows, uint64_t row, uint32_t k, const float *in);
