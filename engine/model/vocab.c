@@ -71,7 +71,7 @@ static enum status read_texts(const struct gguf *g, const char *key, struct voca
 static enum status same_length(const struct gguf *g, const char *key, enum gguf_type want,
                                uint32_t n_tokens, struct err *e)
 {
-    uint32_t n;
+    uint32_t n = 0;
     enum status status = array_length(g, key, want, &n, e);
     if (status == ST_OK && n != n_tokens)
         status =

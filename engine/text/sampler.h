@@ -2,9 +2,10 @@
  *
  * A sampler belongs to one sequence and one thread. The chain: logit_bias, penalties (repeat,
  * frequency, presence over the last repeat_last_n tokens), then either arg-max (temperature 0),
- * mirostat 1 / 2, or top_k, typical_p, top_p, min_p, temperature, draw. The same seed, parameters
- * and logits give the same token on every machine (own generator, sums in double, ties broken by
- * the lower id). Sources: Holtzman 2019 (top_p), Meister 2022 (typical_p), Basu 2020 (mirostat).
+ * temperature and mirostat 1 / 2, or top_k, typical_p, top_p, min_p, temperature, draw. The same
+ * seed, parameters and logits give the same token on every machine (own generator, exponential and
+ * logarithm, sums in double, ties broken by the lower id). Sources: Holtzman 2019 (top_p), Meister
+ * 2022 (typical_p), Basu 2020 (mirostat).
  */
 #ifndef OINFER_TEXT_SAMPLER_H
 #define OINFER_TEXT_SAMPLER_H
@@ -22,6 +23,7 @@ struct logit_bias {
 
 #define SAMPLER_MAX_BIAS     1024
 #define SAMPLER_MAX_LOGPROBS 20
+#define SAMPLER_NO_LOGPROBS  UINT32_MAX /* as n_logprobs: `logprob` is not computed and 0 */
 
 struct sampler_params {
     float temperature;             /* 0: greedy; 0..100 */
@@ -42,6 +44,7 @@ void sampler_params_default(struct sampler_params *p);
 bool sampler_is_greedy(const struct sampler_params *p);
 
 struct sampler;
+/* ST_INVALID names the parameter that is out of range. n_vocab: 1 .. 2^24. */
 enum status sampler_open(const struct sampler_params *p, uint32_t n_vocab, struct sampler **out,
                          struct err *e);
 void sampler_close(struct sampler *s);
@@ -60,7 +63,8 @@ struct sample {
 };
 /* Draws a token from logits[n_vocab] (not changed). `banned` ids (n_banned; may be NULL) cannot be
  * drawn: EOG under ignore_eos or min_tokens. n_logprobs: how many of `top` to fill; log
- * probabilities are of the raw logits. ST_NUMERIC when logits hold NaN or +inf: names the index. */
+ * probabilities are of the raw logits. ST_NUMERIC when logits hold NaN or +inf: names the index;
+ * ST_INVALID when bias and bans leave no token. Allocates nothing. */
 enum status sampler_draw(struct sampler *s, const float *logits, const token_id *banned,
                          uint32_t n_banned, uint32_t n_logprobs, struct sample *out, struct err *e);
 /* Log probability of `id` and the n best under raw logits, no draw: scoring a prompt. */
