@@ -1,0 +1,53 @@
+/* The weights of a model on its device: where each row lies, in which layout.
+ *
+ * A graph weight is stored as one or more chunks: runs of its rows that lie together, in one
+ * buffer, in one dtype and layout. There is more than one where tensors of different dtypes are
+ * stacked, where the file's mapping is used in place, and where a weight is larger than the
+ * device's largest buffer. Offsets are multiples of 128 bytes, except in a mapping (of 32 there).
+ *
+ * Three steps: weights_place decides and counts, weights_allocate makes the buffers, weights_load
+ * fills them (tensor data is first read there). Belongs to the device's thread.
+ */
+#ifndef OINFER_MODEL_WEIGHTS_H
+#define OINFER_MODEL_WEIGHTS_H
+
+#include "engine/model/choose.h"
+#include "engine/model/graph.h"
+
+struct weight_chunk {
+    struct tensor tensor;  /* ne = {k, n_rows}; its buffer is known after weights_allocate */
+    uint32_t row0, n_rows; /* the rows of the graph weight it holds */
+    uint32_t arena;        /* private: number of its buffer, or WEIGHT_IN_PLACE */
+};
+
+struct weight {
+    uint32_t n_chunks;
+    struct weight_chunk *chunks; /* in the order of row0 */
+    bool paired; /* gate and up interleaved by the layout: linear ends with LINEAR_SWIGLU */
+};
+
+struct weights;
+
+/* What loading moved and took. */
+struct weights_report {
+    uint64_t upload_bytes; /* through the transfer queue */
+};
+
+/* Chooses layouts for the counts of tokens given (see choose_weight_layout) and places every
+ * weight. c and g are borrowed until close, and so is the file that g was built from. */
+enum status weights_place(struct chooser *c, const struct graph *g, const uint32_t *n_tokens,
+                          uint32_t n, struct weights **out, struct err *e);
+uint64_t weights_device_bytes(const struct weights *w);   /* to be allocated */
+uint64_t weights_in_place_bytes(const struct weights *w); /* used in the mapping */
+uint64_t weights_load_bytes(const struct weights *w);     /* of the file: progress goes up to it */
+enum status weights_allocate(struct weights *w, struct err *e);
+/* Uploads and repacks. progress (or NULL) is told bytes of the file that are done; when it returns
+ * false: ST_CANCELLED. Waits for the device; on return the file is needed only in place. */
+enum status weights_load(struct weights *w, const struct gguf *f,
+                         bool (*progress)(void *user, uint64_t bytes_done), void *user,
+                         struct weights_report *report, struct err *e);
+void weights_close(struct weights *w); /* accepts NULL */
+
+const struct weight *weights_at(const struct weights *w, uint32_t graph_weight);
+
+#endif

@@ -1,0 +1,212 @@
+/* Filling the weights: from the file's mapping to the device, in pieces of a few MiB.
+ *
+ * A chunk in the file's layout is uploaded to its place. Any other is repacked on the compute queue
+ * from a piece in the file's layout: from the mapping itself where the device can read it, else
+ * from one of two buffers that the transfer queue fills, so that a piece is uploaded while the one
+ * before it is repacked. Pages of the mapping are dropped as soon as they have been used: what is
+ * resident is never much more than the weights themselves.
+ */
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/model/weights_internal.h"
+#include "engine/tensor/quant.h"
+
+#define PIECE_BYTES (16ull << 20)
+#define ROW_STEP    32 /* pieces begin at multiples of it: a whole group of rows in every layout */
+
+/* One upload or repack in progress. */
+struct piece {
+    struct op_call repack;
+    const struct variant *variant; /* NULL: nothing pending */
+    const struct gguf_tensor *source;
+};
+
+struct loader {
+    struct weights *w;
+    const struct gguf *file;
+    bool (*progress)(void *user, uint64_t bytes_done);
+    void *user;
+    uint64_t bytes_done, upload_bytes;
+    struct buffer *io[2]; /* pieces being uploaded and repacked; opened when first needed */
+    uint32_t next_io;
+    struct piece pending; /* uploaded, its repack not yet enqueued */
+    struct err *e;
+};
+
+static enum status advance(struct loader *l, uint64_t n_bytes)
+{
+    l->bytes_done += n_bytes;
+    if (l->progress && !l->progress(l->user, l->bytes_done))
+        return err_set(l->e, ST_CANCELLED, "loading was cancelled after %llu bytes",
+                       (unsigned long long)l->bytes_done);
+    return ST_OK;
+}
+
+/* Vectors are small: converted to float on the host and written at once. */
+static enum status load_vector(struct loader *l, const struct weight_segment *s,
+                               const struct weight_chunk *chunk)
+{
+    float *values = mem_array(s->n_rows, sizeof *values);
+    if (!values)
+        return err_set(l->e, ST_NO_MEMORY, "tensor %s: %llu floats", s->tensor->name,
+                       (unsigned long long)s->n_rows);
+    enum status status = quant_to_f32(s->tensor->dtype, s->tensor->data, values, s->n_rows, l->e);
+    if (status == ST_OK)
+        status = staging_upload(l->w->device, chunk->tensor.buffer,
+                                chunk->tensor.offset + s->dst_row0 * sizeof *values, values,
+                                s->n_rows * sizeof *values, "upload", l->e);
+    mem_free(values);
+    l->upload_bytes += s->n_rows * sizeof(float);
+    return status == ST_OK ? advance(l, s->tensor->n_bytes) : status;
+}
+
+/* The call that repacks rows [row, row + n) of a segment; its source tensor has no buffer yet. */
+static struct op_call repack_call(const struct weight_segment *s, const struct weight_chunk *chunk,
+                                  uint64_t row, uint64_t n, uint64_t row_bytes)
+{
+    uint64_t done = row / s->group * s->group_stride; /* row is a multiple of group */
+    return (struct op_call){.op = OP_REPACK,
+                            .tensors = {{.bytes = n * row_bytes,
+                                         .dtype = chunk->tensor.dtype,
+                                         .layout = LAYOUT_FILE,
+                                         .ne = {chunk->tensor.ne[0], n, 1, 1}},
+                                        chunk->tensor},
+                            .params.repack = {.n_rows = (uint32_t)n,
+                                              .k = (uint32_t)chunk->tensor.ne[0],
+                                              .m_total = chunk->n_rows,
+                                              .row0 = s->dst_row0 + (uint32_t)done,
+                                              .group = s->group,
+                                              .group_stride = s->group_stride}};
+}
+
+static enum status repack_in_place(struct loader *l, struct op_call *call, const struct variant *v,
+                                   const void *rows, const char *label)
+{
+    struct device *d = l->w->device;
+    enum status status = weight_wrap_rows(d, rows, &call->tensors[0], label, l->e);
+    if (status != ST_OK)
+        return status;
+    status = op_call_once(d, v, call, l->e);
+    enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? l->e : NULL);
+    buffer_close(call->tensors[0].buffer);
+    return status == ST_OK ? waited : status;
+}
+
+static enum status run_pending(struct loader *l)
+{
+    if (!l->pending.variant)
+        return ST_OK;
+    enum status status = op_call_once(l->w->device, l->pending.variant, &l->pending.repack, l->e);
+    l->pending.variant = NULL;
+    return status;
+}
+
+/* Uploads a piece into a free buffer, enqueues the repack of the piece before it, and leaves this
+ * one pending. The orders make an upload wait for the repack that last read its buffer, and a
+ * repack for its own upload; nothing else waits. */
+static enum status repack_uploaded(struct loader *l, struct op_call *call, const struct variant *v,
+                                   const void *rows)
+{
+    struct device *d = l->w->device;
+    struct buffer **io = &l->io[l->next_io];
+    l->next_io ^= 1;
+    enum status status = ST_OK;
+    if (!*io)
+        status = buffer_open(d, PIECE_BYTES, BUFFER_IO, "upload", io, l->e);
+    if (status == ST_OK)
+        status = queue_order(d, QUEUE_COMPUTE, QUEUE_TRANSFER, l->e);
+    if (status == ST_OK)
+        status = staging_upload(d, *io, 0, rows, call->tensors[0].bytes, "upload", l->e);
+    if (status == ST_OK)
+        status = run_pending(l);
+    if (status == ST_OK)
+        status = queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, l->e);
+    if (status != ST_OK)
+        return status;
+    call->tensors[0].buffer = *io;
+    l->pending = (struct piece){.repack = *call, .variant = v};
+    l->upload_bytes += call->tensors[0].bytes;
+    return ST_OK;
+}
+
+static enum status load_rows(struct loader *l, const struct weight_segment *s,
+                             const struct weight_chunk *chunk, const struct variant *repacker)
+{
+    const struct gguf_tensor *t = s->tensor;
+    uint64_t row_bytes = t->n_bytes / t->ne[1];
+    uint64_t step = PIECE_BYTES / row_bytes / ROW_STEP * ROW_STEP;
+    if (step == 0)
+        return err_set(l->e, ST_UNSUPPORTED, "tensor %s: rows of %llu bytes, at most %llu", t->name,
+                       (unsigned long long)row_bytes, (unsigned long long)(PIECE_BYTES / ROW_STEP));
+    for (uint64_t row = 0; row < s->n_rows; row += step) {
+        uint64_t n = s->n_rows - row < step ? s->n_rows - row : step;
+        const char *rows = (const char *)t->data + (s->row0 + row) * row_bytes;
+        struct op_call call = repack_call(s, chunk, row, n, row_bytes);
+        enum status status;
+        if (!repacker) {
+            status = staging_upload(l->w->device, chunk->tensor.buffer,
+                                    chunk->tensor.offset + (s->dst_row0 + row) * row_bytes, rows,
+                                    n * row_bytes, "upload", l->e);
+            l->upload_bytes += n * row_bytes;
+        } else if (weight_wrappable(l->w, t)) {
+            status = repack_in_place(l, &call, repacker, rows, t->name);
+        } else {
+            status = repack_uploaded(l, &call, repacker, rows);
+        }
+        if (status == ST_OK)
+            status = advance(l, n * row_bytes);
+        if (status != ST_OK)
+            return status;
+    }
+    gguf_drop_pages(l->file, t);
+    return ST_OK;
+}
+
+static enum status load_chunk(struct loader *l, uint32_t weight, const struct weight_chunk *chunk)
+{
+    struct weight_segment segments[WEIGHT_MAX_PARTS];
+    uint32_t n = weight_segments(l->w, weight, chunk, segments);
+    const struct variant *repacker = NULL;
+    if (chunk->arena == WEIGHT_IN_PLACE)
+        return advance(l, chunk->tensor.bytes);
+    if (chunk->tensor.layout != LAYOUT_FILE) {
+        const struct variant_query query = {.op = OP_REPACK,
+                                            .dtype = (int)chunk->tensor.dtype,
+                                            .act = -1,
+                                            .layout = (int)chunk->tensor.layout,
+                                            .k = (uint32_t)chunk->tensor.ne[0]};
+        enum status status = need_variant(l->w->chooser, &query, &repacker, l->e);
+        if (status != ST_OK)
+            return status;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_vector = l->w->graph->weights[weight].kind == WEIGHT_VECTOR;
+        enum status status = is_vector ? load_vector(l, &segments[i], chunk)
+                                       : load_rows(l, &segments[i], chunk, repacker);
+        if (status != ST_OK)
+            return status;
+    }
+    return ST_OK;
+}
+
+enum status weights_load(struct weights *w, const struct gguf *f,
+                         bool (*progress)(void *user, uint64_t bytes_done), void *user,
+                         struct weights_report *report, struct err *e)
+{
+    struct loader l = {.w = w, .file = f, .progress = progress, .user = user, .e = e};
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
+        for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++)
+            status = load_chunk(&l, i, &w->list[i].chunks[c]);
+    if (status == ST_OK)
+        status = run_pending(&l);
+    for (int q = QUEUE_COMPUTE; q <= QUEUE_TRANSFER; q++) { /* even after a failure */
+        enum status waited = queue_wait(w->device, (enum queue_id)q, status == ST_OK ? e : NULL);
+        status = status == ST_OK ? waited : status;
+    }
+    buffer_close(l.io[0]);
+    buffer_close(l.io[1]);
+    report->upload_bytes = l.upload_bytes;
+    return status;
+}
