@@ -7,7 +7,7 @@
 #ifndef OINFER_KERNELS_PARAMS_H
 #define OINFER_KERNELS_PARAMS_H
 
-#ifdef __OPENCL_VERSION__
+#if defined(__OPENCL_C_VERSION__) || defined(__OPENCL_VERSION__)
 typedef uint p_uint;
 typedef int p_int;
 #else
