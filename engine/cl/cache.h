@@ -16,7 +16,13 @@ struct cache_key {
     uint64_t high, low;
 };
 
-enum cache_kind { CACHE_PROGRAM = 1, CACHE_FAILURE = 2, CACHE_CAPS = 3, CACHE_PEAKS = 4 };
+enum cache_kind {
+    CACHE_PROGRAM = 1,
+    CACHE_FAILURE = 2,
+    CACHE_CAPS = 3,
+    CACHE_PEAKS = 4,
+    CACHE_SELFTEST = 5
+};
 
 #define CACHE_MAX_BYTES ((size_t)256 << 20) /* of one payload */
 #define CACHE_MAX_FILES 4096                /* of one folder: beyond, the oldest go */

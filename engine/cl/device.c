@@ -84,7 +84,7 @@ void device_close(struct device *d)
     if (!d->host && d->context != NULL) {
         for (int q = 0; q < QUEUE_COUNT; q++)
             if (d->queues[q].cl != NULL)
-                clFinish(d->queues[q].cl);
+                queue_wait(d, (enum queue_id)q, NULL); /* lost or not: everything goes now */
         prof__discard(d);
         kernel_close(d->fill_kernel);
         staging__close(d);
@@ -115,6 +115,16 @@ bool device_is_host(const struct device *d)
 bool device_is_lost(const struct device *d)
 {
     return d->lost;
+}
+
+const char *device_cache_dir(const struct device *d)
+{
+    return d->cache_dir;
+}
+
+uint8_t *device_marks(struct device *d)
+{
+    return d->marks;
 }
 
 struct device_memory device_memory(const struct device *d)

@@ -90,7 +90,8 @@ struct device {
     char *cache_dir, *kernel_dir; /* NULL: none */
     struct program *programs;     /* the registry: a list, most recently used first */
     struct kernel_stats kernel_stats;
-    struct kernel *fill_kernel; /* queue_fill on GPUs; opened on first use */
+    uint8_t marks[DEVICE_MARKS]; /* of the ops layer */
+    struct kernel *fill_kernel;  /* queue_fill on GPUs; opened on first use */
 };
 
 /* device.c: ST_DEVICE_LOST with the device's name if it was lost; ST_OK otherwise. */
