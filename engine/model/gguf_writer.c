@@ -250,7 +250,8 @@ enum status gguf_writer_begin_data(struct gguf_writer *w, struct err *e)
         status = put_bytes(w, strbuf_text(&w->infos), w->infos.length, e);
     if (status == ST_OK)
         status = put_padding(w, e);
-    w->current_left = w->n_tensors > 0 ? tensor_bytes(w, 0) : 0;
+    if (status == ST_OK && w->n_tensors > 0)
+        w->current_left = tensor_bytes(w, 0);
     strbuf_free(&head);
     return status;
 }
