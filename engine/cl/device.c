@@ -45,8 +45,9 @@ static enum status open_context(struct device *d, struct err *e)
     return status;
 }
 
-enum status device_open(const struct device_list *l, uint32_t index,
-                        const struct device_options *options, struct device **out, struct err *e)
+enum status device__open_bare(const struct device_list *l, uint32_t index,
+                              const struct device_options *options, struct device **out,
+                              struct err *e)
 {
     *out = NULL;
     const struct device_info *info = device_list_at(l, index);
@@ -65,16 +66,30 @@ enum status device_open(const struct device_list *l, uint32_t index,
     enum status status = copy_path(options->cache_dir, &d->cache_dir, e);
     if (status == ST_OK)
         status = copy_path(options->kernel_dir, &d->kernel_dir, e);
+    if (status == ST_OK)
+        status = copy_path(options->trial_command, &d->trial_command, e);
     if (status == ST_OK && !d->host)
         status = open_context(d, e);
-    if (status == ST_OK && !d->host)
-        status = caps__probe(d, e);
     if (status != ST_OK) {
         device_close(d);
         return status;
     }
     *out = d;
     return ST_OK;
+}
+
+enum status device_open(const struct device_list *l, uint32_t index,
+                        const struct device_options *options, struct device **out, struct err *e)
+{
+    enum status status = device__open_bare(l, index, options, out, e);
+    if (status != ST_OK || (*out)->host)
+        return status;
+    status = caps__probe(*out, e);
+    if (status != ST_OK) {
+        device_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 void device_close(struct device *d)
@@ -87,6 +102,8 @@ void device_close(struct device *d)
                 queue_wait(d, (enum queue_id)q, NULL); /* lost or not: everything goes now */
         prof__discard(d);
         kernel_close(d->fill_kernel);
+        while (kernel_save_next(d))
+            continue;
         staging__close(d);
         program__close_all(d);
         queue__close_pair(d);
@@ -94,6 +111,7 @@ void device_close(struct device *d)
     }
     mem_free(d->cache_dir);
     mem_free(d->kernel_dir);
+    mem_free(d->trial_command);
     mem_free(d);
 }
 
@@ -120,6 +138,11 @@ bool device_is_lost(const struct device *d)
 const char *device_cache_dir(const struct device *d)
 {
     return d->cache_dir;
+}
+
+const char *device_kernel_dir(const struct device *d)
+{
+    return d->kernel_dir;
 }
 
 uint8_t *device_marks(struct device *d)

@@ -58,10 +58,14 @@ struct device_info {
     char note[160]; /* why it is not available, or what is odd; "" */
 };
 
+/* Makes drivers that keep a cache of their own keep it below this folder, unless the user chose
+ * another place. Call it before device_list_open, if at all. */
+enum status device_list_cache_dir(const char *cache_dir, struct err *e);
+
 struct device_list;
 /* Finds all devices; never fails because of a broken platform (its note says why). Devices are
  * sorted by kind, then by compute power; the last is always `host`. Must be called before any other
- * OpenCL use in the process: it sets the PoCL environment that cpu.h describes (thread affinity)
+ * OpenCL use in the process: it sets the PoCL environment that threads.h describes (thread affinity)
  * unless the user set it. n_threads: 0 or the most threads a CPU device may use. */
 enum status device_list_open(uint32_t n_threads, struct device_list **out, struct err *e);
 void device_list_close(struct device_list *l);
@@ -80,6 +84,9 @@ struct device_options {
     const char *kernel_dir; /* read kernel sources from here instead of the embedded ones; NULL */
     uint64_t memory_limit_bytes; /* 0: what the device says */
     bool profiling;              /* start with a profiling queue pair */
+    /* This program's own path ("/proc/self/exe") if its main calls trial_build_main (trial.h):
+     * builds that a compiler may die on then run in a child first. NULL: they run here. */
+    const char *trial_command;
 };
 
 struct device;
@@ -94,6 +101,8 @@ bool device_is_host(const struct device *d);
 bool device_is_lost(const struct device *d);
 /* Directory of this device's cached results (the option's cache_dir); NULL: no disk cache. */
 const char *device_cache_dir(const struct device *d);
+/* Folder that kernel sources are read from instead of the embedded ones; NULL: embedded. */
+const char *device_kernel_dir(const struct device *d);
 /* DEVICE_MARKS bytes, zero at open, that the ops layer keeps with the device: one per variant. */
 #define DEVICE_MARKS 1024
 uint8_t *device_marks(struct device *d);

@@ -11,9 +11,6 @@
 
 #define DIM_MAX (1u << 26)
 
-/* What a tensor of an op holds: it decides dtype, layout and alignment. */
-enum tensor_kind { KIND_NONE, KIND_F32, KIND_I32, KIND_WEIGHT, KIND_CACHE, KIND_ACT, KIND_BYTES };
-
 static const uint8_t tensor_kinds[OP_COUNT][OP_MAX_TENSORS] = {
     [OP_EMBED] = {KIND_WEIGHT, KIND_I32, KIND_F32},
     [OP_NORM] = {KIND_F32, KIND_F32, KIND_F32, KIND_ACT},
@@ -26,6 +23,11 @@ static const uint8_t tensor_kinds[OP_COUNT][OP_MAX_TENSORS] = {
     [OP_ARGMAX] = {KIND_F32, KIND_I32, KIND_F32},
     [OP_REPACK] = {KIND_BYTES, KIND_WEIGHT},
 };
+
+enum tensor_kind op_tensor_kind(enum op_id op, uint32_t i)
+{
+    return (enum tensor_kind)tensor_kinds[op][i];
+}
 
 /* Floats that a strided matrix [n_rows][stride] with `width` used columns spans. */
 static uint64_t span_floats(uint64_t n_rows, uint64_t stride, uint64_t width)

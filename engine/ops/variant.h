@@ -52,6 +52,10 @@ void variant_mark_set(struct device *d, const struct variant *v, enum variant_ma
 const char *op_tensor_name(enum op_id op, uint32_t i);
 uint32_t op_tensor_count(enum op_id op);
 bool op_tensor_is_output(enum op_id op, uint32_t i);
+/* What a tensor of an op holds: it decides dtype, layout and alignment. KIND_BYTES: a weight in its
+ * file layout, whatever the variant's. */
+enum tensor_kind { KIND_NONE, KIND_F32, KIND_I32, KIND_WEIGHT, KIND_CACHE, KIND_ACT, KIND_BYTES };
+enum tensor_kind op_tensor_kind(enum op_id op, uint32_t i);
 /* Bytes of the op's params struct. */
 size_t op_params_bytes(enum op_id op);
 
