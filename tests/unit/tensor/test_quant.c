@@ -31,12 +31,22 @@ static float parse_float(const char *digits)
     return value;
 }
 
+/* Ends the next word of *line, moves *line behind it and returns it; fails at the line's end. */
+static char *next_word(char **line)
+{
+    char *word = *line + strspn(*line, " \n");
+    size_t length = strcspn(word, " \n");
+    assert_true(length > 0);
+    *line = word + length + (word[length] != '\0' ? 1 : 0);
+    word[length] = '\0';
+    return word;
+}
+
 static void read_source(char *rest)
 {
-    size_t n = 0;
-    for (char *word = strtok(rest, " \n"); word != NULL && n < N_SOURCE; word = strtok(NULL, " \n"))
-        source[n++] = parse_float(word);
-    assert_int_equal(n, N_SOURCE);
+    for (size_t i = 0; i < N_SOURCE; i++)
+        source[i] = parse_float(next_word(&rest));
+    assert_int_equal(*rest, '\0');
 }
 
 /* "dtype NAME BYTES VALUE...": values equal bit for bit, from an unaligned source too. */
@@ -46,7 +56,7 @@ static void check_values(enum dtype dtype, char *rest)
     assert_true(dtype_row_bytes(dtype, N_VALUES, &n_bytes));
     unsigned char *bytes = mem_alloc(n_bytes + 1);
     assert_non_null(bytes);
-    char *hex = strtok(rest, " \n");
+    const char *hex = next_word(&rest);
     assert_int_equal(strlen(hex), 2 * n_bytes);
     for (uint64_t i = 0; i < n_bytes; i++) {
         char pair[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
@@ -59,9 +69,7 @@ static void check_values(enum dtype dtype, char *rest)
     assert_int_equal(quant_to_f32(dtype, bytes + 1, unaligned, N_VALUES, &e), ST_OK);
     assert_memory_equal(values, unaligned, sizeof values);
     for (int i = 0; i < N_VALUES; i++) {
-        char *word = strtok(NULL, " \n");
-        assert_non_null(word);
-        float expected = parse_float(word);
+        float expected = parse_float(next_word(&rest));
         if (memcmp(&expected, &values[i], sizeof expected) != 0)
             fail_msg("%s element %d: %.9g, expected %.9g", dtype_name((uint32_t)dtype), i,
                      (double)values[i], (double)expected);
@@ -91,21 +99,21 @@ static void test_golden(void **state)
     char *line = NULL;
     size_t capacity = 0;
     while (getline(&line, &capacity, f) > 0) {
-        char kind[16], name[16];
-        int length = 0;
-        enum dtype dtype;
-        if (strncmp(line, "source ", 7) == 0) {
-            read_source(line + 7);
+        char *rest = line;
+        const char *kind = next_word(&rest);
+        if (strcmp(kind, "source") == 0) {
+            read_source(rest);
             continue;
         }
-        assert_int_equal(sscanf(line, "%15s %15s %n", kind, name, &length), 2);
+        const char *name = next_word(&rest);
+        enum dtype dtype;
         assert_true(dtype_parse(name, &dtype));
         if (strcmp(kind, "dtype") == 0) {
-            check_values(dtype, line + length);
+            check_values(dtype, rest);
             continue;
         }
         assert_string_equal(kind, "rmse");
-        double ours = round_trip_rmse(dtype), reference = strtod(line + length, NULL);
+        double ours = round_trip_rmse(dtype), reference = strtod(next_word(&rest), NULL);
         print_message("%s: rmse %.6g, reference %.6g\n", name, ours, reference);
         assert_true(ours <= reference * RMSE_SLACK);
         n_rmse_checked++;
