@@ -1,4 +1,4 @@
-/* linear for few tokens (1 to 8): y = w x, weights in LAYOUT_R16, read once for all tokens.
+/* linear for few tokens (1 to 8): y = w x, weights in LAYOUT_R16, read once for TOKENS tokens.
  *
  *            k                    lanes = 16 rows of a row group; a group of work walks a
  *       +---------+               contiguous share of the row groups, each one a single stream.
@@ -12,6 +12,10 @@
 
 #define X_IS_Q8 (OP_ACT == ACT_Q8)
 
+#ifndef TOKENS
+#define TOKENS 1
+#endif
+
 /* Bytes ahead of the loads to prefetch: K-quants take more arithmetic per byte. */
 #ifndef PREFETCH_BYTES
 #if !R16_IS_FLOAT && R16_IS_K
@@ -23,13 +27,6 @@
 
 /* Largest k: sizes the array of sums (R16_MAX_K in engine/ops/layout.c). */
 #define R16_MAX_K 32768
-
-/* Tokens of one pass over a row group. */
-#if X_IS_Q8
-#define PASS_TOKENS 8
-#else
-#define PASS_TOKENS 4
-#endif
 
 /* Rows of activations, and what is computed of them once for all row groups. */
 struct rows {
@@ -45,14 +42,14 @@ CPU_INLINE const __global uchar *rows_at(const struct rows *x, uint t)
 
 #if R16_IS_FLOAT
 
-/* acc[t] = 16 rows of w times token t, for nt tokens from t0. */
+/* acc[t] = 16 rows of w times token t, for TOKENS tokens from t0. */
 CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, const float *sums,
-                              uint t0, const uint nt, float16 *acc)
+                              uint t0, float16 *acc)
 {
-    const __global float *xt[PASS_TOKENS];
-    float16 odd[PASS_TOKENS];
+    const __global float *xt[TOKENS];
+    float16 odd[TOKENS];
     CPU_UNROLL
-    for (uint t = 0; t < nt; t++) {
+    for (uint t = 0; t < TOKENS; t++) {
         xt[t] = (const __global float *)rows_at(x, t0 + t);
         acc[t] = odd[t] = (float16)(0.0f);
     }
@@ -60,25 +57,25 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
         float16 w0 = r16_float(w, k), w1 = r16_float(w, k + 1);
         CPU_PREFETCH(w + (ulong)k * 32 * R16_LINES, PREFETCH_BYTES);
         CPU_UNROLL
-        for (uint t = 0; t < nt; t++) {
+        for (uint t = 0; t < TOKENS; t++) {
             acc[t] = fma(w0, (float16)(xt[t][k]), acc[t]);
             odd[t] = fma(w1, (float16)(xt[t][k + 1]), odd[t]);
         }
     }
     CPU_UNROLL
-    for (uint t = 0; t < nt; t++)
+    for (uint t = 0; t < TOKENS; t++)
         acc[t] += odd[t];
 }
 
 #elif X_IS_Q8
 
 CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, const short *sums,
-                              uint t0, const uint nt, float16 *acc)
+                              uint t0, float16 *acc)
 {
     const uint n_blocks = x->k / 32;
-    const __global int *xq[PASS_TOKENS];
+    const __global int *xq[TOKENS];
     CPU_UNROLL
-    for (uint t = 0; t < nt; t++) {
+    for (uint t = 0; t < TOKENS; t++) {
         xq[t] = (const __global int *)rows_at(x, t0 + t);
         acc[t] = (float16)(0.0f);
     }
@@ -94,9 +91,9 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
             const uint block = 2 * pair + b;
             CPU_UNROLL
             for (uint s = 0; s < (OP_DTYPE == DT_Q6_K ? 2 : 1); s++) {
-                int16 sum[PASS_TOKENS];
+                int16 sum[TOKENS];
                 CPU_UNROLL
-                for (uint t = 0; t < nt; t++) {
+                for (uint t = 0; t < TOKENS; t++) {
 #if OP_DTYPE == DT_Q6_K
                     sum[t] = (int16)(-R16_ZERO * sums[(t0 + t) * (R16_MAX_K / 16) + 2 * block + s]);
 #elif R16_ZERO
@@ -111,12 +108,12 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
                         continue;
                     uint16 q = r16_quad(u, j, b, i);
                     CPU_UNROLL
-                    for (uint t = 0; t < nt; t++)
-                        sum[t] = cpu_dot(sum[t], q, xq[t][8 * block + i]);
+                    for (uint t = 0; t < TOKENS; t++)
+                        sum[t] = cpu_dot(sum[t], q, xq[t] + 8 * block + i);
                 }
                 float16 scale = r16_scale(u, j, b, s);
                 CPU_UNROLL
-                for (uint t = 0; t < nt; t++) {
+                for (uint t = 0; t < TOKENS; t++) {
                     float d = ((const __global float *)xq[t])[x->k / 4 + block];
                     acc[t] = fma(convert_float16(sum[t]), scale * d, acc[t]);
                 }
@@ -124,7 +121,7 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
 #if R16_HAS_MIN
             float16 low = r16_min(u, j, b);
             CPU_UNROLL
-            for (uint t = 0; t < nt; t++) {
+            for (uint t = 0; t < TOKENS; t++) {
                 float d = ((const __global float *)xq[t])[x->k / 4 + block];
                 acc[t] = fma(low, (float16)(d * xq[t][x->k / 4 + n_blocks + block]), acc[t]);
             }
@@ -139,11 +136,11 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
 #define SUM_K (OP_DTYPE == DT_Q6_K ? 16 : 32)
 
 CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, const float *sums,
-                              uint t0, const uint nt, float16 *acc)
+                              uint t0, float16 *acc)
 {
-    const __global float *xt[PASS_TOKENS];
+    const __global float *xt[TOKENS];
     CPU_UNROLL
-    for (uint t = 0; t < nt; t++) {
+    for (uint t = 0; t < TOKENS; t++) {
         xt[t] = (const __global float *)rows_at(x, t0 + t);
         acc[t] = (float16)(0.0f);
     }
@@ -158,9 +155,9 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
             for (uint s = 0; s < 32 / SUM_K; s++) {
                 /* One sum per byte of the quads: bytes 1 and 2 are masked but not shifted, so
                  * their sums are 2^8 and 2^16 times too large, exactly. */
-                float16 sum[PASS_TOKENS][4];
+                float16 sum[TOKENS][4];
                 CPU_UNROLL
-                for (uint t = 0; t < nt; t++)
+                for (uint t = 0; t < TOKENS; t++)
                     sum[t][0] = sum[t][1] = sum[t][2] = sum[t][3] = (float16)(0.0f);
                 const uint k0 = 64 * pair + 32 * b + SUM_K * s;
                 CPU_UNROLL
@@ -171,7 +168,7 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
                     float16 q2 = convert_float16(as_int16(q & 0xff0000u));
                     float16 q3 = convert_float16(as_int16(q >> 24));
                     CPU_UNROLL
-                    for (uint t = 0; t < nt; t++) {
+                    for (uint t = 0; t < TOKENS; t++) {
                         const __global float *xk = xt[t] + k0 + 4 * i;
                         sum[t][0] = fma(q0, (float16)(xk[0]), sum[t][0]);
                         sum[t][1] = fma(q1, (float16)(xk[1]), sum[t][1]);
@@ -186,7 +183,7 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
                 float16 low = scale * -(float)R16_ZERO;
 #endif
                 CPU_UNROLL
-                for (uint t = 0; t < nt; t++) {
+                for (uint t = 0; t < TOKENS; t++) {
                     float16 all = (sum[t][0] + sum[t][3]) +
                                   (sum[t][1] * 0x1p-8f + sum[t][2] * 0x1p-16f);
                     acc[t] = fma(all, scale, acc[t]);
@@ -269,17 +266,17 @@ CPU_INLINE float16 load_rows(const __global float *p, uint n)
     return vload16(0, lanes);
 }
 
-/* Tokens t0 .. t0 + nt - 1 (those below x->n are stored) of row group g. */
+/* Tokens t0 .. t0 + TOKENS - 1 (those below x->n are stored) of row group g. */
 CPU_INLINE void row_group(const __global uchar *w, const struct rows *x, const sum_t *sums,
                           const __global float *bias, __global float *y,
-                          const struct linear_params *p, uint g, uint t0, const uint nt)
+                          const struct linear_params *p, uint g, uint t0)
 {
     const ulong group_bytes = r16_group_bytes(p->k);
-    float16 acc[PASS_TOKENS];
-    row_group_dot(w + g * group_bytes, x, sums, t0, nt, acc);
+    float16 acc[TOKENS];
+    row_group_dot(w + g * group_bytes, x, sums, t0, acc);
     const uint row = 16 * g, n = min(16u, p->m - row);
     CPU_UNROLL
-    for (uint t = 0; t < nt; t++) {
+    for (uint t = 0; t < TOKENS; t++) {
         if (t0 + t >= x->n)
             break;
         float16 v = acc[t];
@@ -292,14 +289,14 @@ CPU_INLINE void row_group(const __global uchar *w, const struct rows *x, const s
 /* Row groups 2g (gate) and 2g + 1 (up) give 16 columns of y. */
 CPU_INLINE void row_group_swiglu(const __global uchar *w, const struct rows *x, const sum_t *sums,
                                  const __global float *bias, __global float *y,
-                                 const struct linear_params *p, uint g, uint t0, const uint nt)
+                                 const struct linear_params *p, uint g, uint t0)
 {
     const ulong group_bytes = r16_group_bytes(p->k);
-    float16 gate[PASS_TOKENS], up[PASS_TOKENS];
-    row_group_dot(w + 2 * g * group_bytes, x, sums, t0, nt, gate);
-    row_group_dot(w + (2 * g + 1) * group_bytes, x, sums, t0, nt, up);
+    float16 gate[TOKENS], up[TOKENS];
+    row_group_dot(w + 2 * g * group_bytes, x, sums, t0, gate);
+    row_group_dot(w + (2 * g + 1) * group_bytes, x, sums, t0, up);
     CPU_UNROLL
-    for (uint t = 0; t < nt; t++) {
+    for (uint t = 0; t < TOKENS; t++) {
         if (t0 + t >= x->n)
             break;
         if (p->has_bias) {
@@ -310,10 +307,6 @@ CPU_INLINE void row_group_swiglu(const __global uchar *w, const struct rows *x, 
                    min(16u, p->m / 2 - 16 * g), false);
     }
 }
-
-#define EACH_ROW_GROUP(function, nt)                           \
-    for (uint t0 = 0; t0 < x.n; t0 += nt)                      \
-    function(w, &x, sums, bias, y, &p, g, t0, nt)
 
 /* w: row groups of m rows; x [n_tokens] rows in OP_ACT; bias [m] float; y [n_tokens][y_stride].
  * n_tokens is 1 to 8. */
@@ -336,24 +329,11 @@ static void linear_decode_step(const __global uchar *w, const __global uchar *x_
     uint begin, end;
     cpu_share((p.m + (swiglu ? 31 : 15)) / (swiglu ? 32 : 16), group, n_groups, &begin, &end);
     for (uint g = begin; g < end; g++) {
-        if (swiglu) {
-            if (x.n == 1)
-                EACH_ROW_GROUP(row_group_swiglu, 1);
-            else if (x.n == 2)
-                EACH_ROW_GROUP(row_group_swiglu, 2);
-            else if (x.n <= PASS_TOKENS / 2)
-                EACH_ROW_GROUP(row_group_swiglu, 4);
+        for (uint t0 = 0; t0 < x.n; t0 += TOKENS) {
+            if (swiglu)
+                row_group_swiglu(w, &x, sums, bias, y, &p, g, t0);
             else
-                EACH_ROW_GROUP(row_group_swiglu, PASS_TOKENS);
-        } else {
-            if (x.n == 1)
-                EACH_ROW_GROUP(row_group, 1);
-            else if (x.n == 2)
-                EACH_ROW_GROUP(row_group, 2);
-            else if (x.n <= PASS_TOKENS / 2)
-                EACH_ROW_GROUP(row_group, 4);
-            else
-                EACH_ROW_GROUP(row_group, PASS_TOKENS);
+                row_group(w, &x, sums, bias, y, &p, g, t0);
         }
     }
 }

@@ -34,26 +34,12 @@ CPU_INLINE void cpu_share(uint n, uint group, uint n_groups, uint *begin, uint *
     *end = (uint)((ulong)n * (group + 1) / n_groups);
 }
 
-/* acc[lane] += sum of 4 products: unsigned bytes of w[lane] times signed bytes of x (for all
- * lanes the same 4). Bytes of w are at most 127 under CPU_ISA 1, where pairs are summed in 16 bits
- * (2 * 127 * 127 fits). */
+/* acc[lane] += sum of 4 products: the unsigned bytes of w[lane] times the 4 signed bytes at x. */
 #if CPU_ISA == 3
-CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, int x)
+CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, const __global int *x)
 {
-    int16 xs = (int16)(x);
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(xs));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*x));
     return acc;
-}
-#elif CPU_ISA == 2
-CPU_INLINE int8 cpu_dot8(int8 acc, uint8 w, int8 x)
-{
-    __asm__(CPU_VEX "vpdpbusd %2, %1, %0" : "+" CPU_VEX_REG(acc) : CPU_VEX_REG(w), CPU_VEX_REG(x));
-    return acc;
-}
-CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, int x)
-{
-    int8 xs = (int8)(x);
-    return (int16)(cpu_dot8(acc.lo, w.lo, xs), cpu_dot8(acc.hi, w.hi, xs));
 }
 #endif
 
