@@ -157,7 +157,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     float values[N_VALUES] = {0};
-    unsigned char bytes[N_VALUES * sizeof(float)];
+    unsigned char bytes[N_VALUES * sizeof(float)] = {0};
     struct err e = {0};
     assert_int_equal(quant_to_f32(DT_IQ2_XXS, bytes, values, N_VALUES, &e), ST_UNSUPPORTED);
     assert_non_null(strstr(e.text, "iq2_xxs"));
