@@ -5,14 +5,37 @@ add_test(NAME style COMMAND ${OINFER_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/style/s
 add_test(NAME style_catches COMMAND ${OINFER_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/style/style.py --self-test)
 set(style_tests layers style style_catches)
 
-if(OINFER_CLANG)
+# kernel_syntax, part of `all` where clang is installed: every kernel file as every row of kernels.def builds it.
+find_program(OINFER_CLANG clang)
+if(OINFER_CLANG AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT OINFER_SANITIZE)   # once is enough
+  add_executable(kernel_rows ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_rows.c)
+  target_link_libraries(kernel_rows PRIVATE oinfer_flags)
+  set(kernel_rows ${CMAKE_CURRENT_BINARY_DIR}/kernel_rows.txt)
+  add_custom_command(OUTPUT ${kernel_rows} COMMAND kernel_rows > ${kernel_rows} DEPENDS kernel_rows VERBATIM)
+  file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/kernels
+    ${CMAKE_SOURCE_DIR}/kernels/*.cl)
+  list(REMOVE_ITEM kernel_sources common.cl)
+  file(GLOB_RECURSE kernel_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.h ${CMAKE_SOURCE_DIR}/kernels/common.cl)
+  set(stamps "")
+  foreach(file ${kernel_sources})
+    string(REPLACE "/" "_" stamp ${file})
+    set(stamp ${CMAKE_CURRENT_BINARY_DIR}/${stamp}.checked)
+    add_custom_command(OUTPUT ${stamp}
+      COMMAND ${CMAKE_COMMAND} -DCLANG=${OINFER_CLANG} -DROOT=${CMAKE_SOURCE_DIR}/kernels -DFILE=${file}
+        -DROWS=${kernel_rows} -DSTAMP=${stamp} -P ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_syntax.cmake
+      DEPENDS ${CMAKE_SOURCE_DIR}/kernels/${file} ${kernel_headers} ${kernel_rows} style/kernel_syntax.cmake
+      COMMENT "Checking kernels/${file}" VERBATIM)
+    list(APPEND stamps ${stamp})
+  endforeach()
+  add_custom_target(kernel_syntax ALL DEPENDS ${stamps})
+
   set(bad_kernels ${CMAKE_CURRENT_BINARY_DIR}/bad_kernels)
   file(WRITE ${bad_kernels}/double.cl "kernel void x(global float *p) { *p *= 1.5; }\n")
   file(WRITE ${bad_kernels}/half.cl "kernel void x(global half *p) { *p = *p + *p; }\n")
   file(WRITE ${bad_kernels}/new.cl "kernel void x(global int *p) { *p = sub_group_any(1); }\n")
   foreach(bad double half new)
     add_test(NAME kernel_syntax_catches_${bad} COMMAND ${CMAKE_COMMAND} -DCLANG=${OINFER_CLANG} -DROOT=${bad_kernels}
-      -DFILE=${bad}.cl -P ${CMAKE_SOURCE_DIR}/kernels/syntax.cmake)
+      -DFILE=${bad}.cl -P ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_syntax.cmake)
     set_tests_properties(kernel_syntax_catches_${bad} PROPERTIES WILL_FAIL TRUE)
     list(APPEND style_tests kernel_syntax_catches_${bad})
   endforeach()

@@ -1,0 +1,53 @@
+# Checks that one kernel file compiles without warnings as OpenCL C 1.2 and 3.0, for every row of kernels.def that names it
+# (ROWS: the output of kernel_rows) or, where none does, with its own defaults:
+#   cmake -DCLANG=clang -DROOT=kernels -DFILE=norm/plain.cl [-DROWS=rows.txt] [-DSTAMP=file to touch] -P kernel_syntax.cmake
+# The program text is what the engine builds: common.cl, quant.h, params.h, the file. Extensions are off, so a double
+# literal, half arithmetic or a subgroup outside a guard is an error: many devices have none of them.
+cmake_minimum_required(VERSION 3.25)
+set(prefix "")
+foreach(part common.cl quant.h params.h)
+  if(EXISTS ${ROOT}/${part})
+    list(APPEND prefix -include ${part})
+  endif()
+endforeach()
+set(standards CL1.2 CL3.0)
+set(target "")
+if(FILE MATCHES "^nvidia/")    # inline PTX: clang knows NVIDIA's target as OpenCL C 1.2; `asm` is a keyword there
+  set(standards CL1.2)
+  set(target -target nvptx64-nvidia-nvcl -fgnu-keywords)
+elseif(FILE MATCHES "^cpu/")   # inline asm of x86
+  set(target -target x86_64-linux-gnu -march=cooperlake)
+endif()
+
+set(builds "")
+if(ROWS)
+  file(STRINGS ${ROWS} builds)
+  list(FILTER builds INCLUDE REGEX "^${FILE}:")
+  list(TRANSFORM builds REPLACE "^[^:]*:" "")
+  list(REMOVE_DUPLICATES builds)
+endif()
+if(builds STREQUAL "")
+  set(builds " ")
+endif()
+foreach(build ${builds})
+  foreach(standard ${standards})
+    set(extensions "-all")
+    if(standard STREQUAL CL3.0)   # where "none" would take images from the default header too
+      set(extensions "-cl_khr_fp64,-__opencl_c_fp64,-cl_khr_fp16")
+    endif()
+    if(build MATCHES "CAP_HALF")
+      string(APPEND extensions ",+cl_khr_fp16")
+    endif()
+    separate_arguments(options UNIX_COMMAND "${build}")
+    execute_process(
+      COMMAND ${CLANG} -x cl -cl-std=${standard} ${target} -fsyntax-only -cl-no-stdinc -Xclang -finclude-default-header
+        -Xclang -cl-ext=${extensions} -Wall -Werror -Wno-unused-function -I ${ROOT} ${options} ${prefix} ${FILE}
+      WORKING_DIRECTORY ${ROOT} RESULT_VARIABLE failed ERROR_VARIABLE text)
+    if(failed)
+      message(FATAL_ERROR "${FILE} as ${standard} with ${build}:\n${text}")
+    endif()
+  endforeach()
+endforeach()
+if(STAMP)
+  file(TOUCH ${STAMP})
+endif()
