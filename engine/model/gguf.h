@@ -79,8 +79,8 @@ bool gguf_kv_type(const struct gguf *g, const char *key, enum gguf_type *type, b
                   uint64_t *n);
 
 /* Writes element i (0 for a scalar) of key-value number kv as text, for people: a number, true or
- * false, or a string with control characters shown as '?'; cut at size - 1 bytes. i is below the
- * value's length. Returns buffer. */
+ * false, or a string with control characters shown as '?'; cut at a character within size - 1
+ * bytes. i is below the value's length. Returns buffer. */
 const char *gguf_kv_text(const struct gguf *g, size_t kv, uint64_t i, char *buffer, size_t size);
 
 /* Scalars. Absent key: ST_NOT_FOUND, *out unchanged (so a default set before stays), and e is left

@@ -112,6 +112,8 @@ static void kv_text(const struct gguf_kv *kv, uint64_t i, char *buffer, size_t s
     } else {
         struct gguf_string text = string_at(kv, i);
         size_t n = text.length < size - 1 ? text.length : size - 1;
+        while (n < text.length && n > 0 && ((unsigned char)text.data[n] & 0xC0) == 0x80)
+            n--; /* not inside a UTF-8 sequence */
         for (size_t c = 0; c < n; c++) {
             unsigned char byte = (unsigned char)text.data[c];
             buffer[c] = byte < 0x20 || byte == 0x7F ? '?' : text.data[c];

@@ -43,6 +43,7 @@ static void make_sample(struct gguf_bytes *b)
     bytes_put(&b->values, 7, 4);
     bytes_put(&b->values, (uint64_t)-7, 4);
     bytes_array(b, "none", GGUF_U8, 0);
+    bytes_string(b, "accents", "\xC3\xA9\xC3\xA9\xC3\xA9");
     bytes_tensor(b, "b.weight", 2, (uint64_t[]){32, 3}, DT_Q4_0, 0);
     bytes_tensor(b, "a.weight", 1, (uint64_t[]){5}, DT_F32, 64);
     b->data_bytes = 64 + 20;
@@ -109,7 +110,7 @@ static void test_reads_every_type(void **state)
     assert_int_equal(gguf_version(g), 3);
     assert_int_equal(gguf_file_bytes(g), b.file.length);
     assert_string_equal(gguf_path(g), "");
-    assert_int_equal(gguf_kv_count(g), 17);
+    assert_int_equal(gguf_kv_count(g), 18);
     assert_string_equal(gguf_kv_key(g, 2), "u8");
 
     static const struct {
@@ -144,6 +145,7 @@ static void test_reads_every_type(void **state)
     assert_memory_equal(gguf_array_string(g, "texts", 2).data, "th\x1bird", 6);
     char text[5];
     assert_string_equal(gguf_kv_text(g, 13, 2, text, sizeof text), "th?i");
+    assert_string_equal(gguf_kv_text(g, 17, 0, text, 4), "\xC3\xA9");
     assert_true(gguf_array_f32(g, "numbers", 1) == -2.0f);
     assert_int_equal(gguf_array_int(g, "ids", 1), -7);
     assert_int_equal(gguf_array(g, "none", GGUF_I32, &n, &e), ST_OK);

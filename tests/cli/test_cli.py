@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""`oinfer` as a user meets it: help, exit statuses, inspect and mkmodel. test_cli.py OINFER"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OINFER = sys.argv.pop(1)
+
+
+def oinfer(*args):
+    return subprocess.run([OINFER, *args], capture_output=True, text=True, timeout=120)
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def make(self, shape="tiny", dtype="q4_0", name="m.gguf"):
+        done = oinfer("mkmodel", "--shape", shape, "--dtype", dtype, "-o", self.path(name))
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        return self.path(name)
+
+    def assert_refused(self, done, status, *words):
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_help_and_version(self):
+        done = oinfer("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for command in ("inspect", "mkmodel"):
+            self.assertIn(command, done.stdout)
+            self.assertIn("usage: oinfer " + command, oinfer(command, "--help").stdout)
+        self.assertRegex(oinfer("--version").stdout, r"^oinfer \d+\.\d+\.\d+\n$")
+
+    def test_wrong_usage(self):
+        self.assert_refused(oinfer(), 2, "usage: oinfer COMMAND")
+        self.assert_refused(oinfer("explode"), 2, 'unknown command "explode"')
+        self.assert_refused(oinfer("inspect"), 2, "usage")
+        self.assert_refused(oinfer("inspect", "a", "b"), 2, "usage")
+        self.assert_refused(oinfer("mkmodel"), 2, "--shape is missing")
+        self.assert_refused(oinfer("mkmodel", "--shape", "tiny", "-o", "x"), 2, "--dtype is missing")
+        self.assert_refused(oinfer("mkmodel", "--shape"), 2, 'no value after "--shape"')
+        self.assert_refused(oinfer("mkmodel", "--size", "7"), 2, 'unknown argument "--size"')
+
+    def test_mkmodel_names_what_is_wrong(self):
+        def run(shape, dtype):
+            return oinfer("mkmodel", "--shape", shape, "--dtype", dtype, "-o", self.path("m.gguf"))
+        self.assert_refused(run("13b", "q4_0"), 2, '"13b"', "135m 1.1b 7b tiny")
+        self.assert_refused(run("tiny,n_layer=0", "q4_0"), 2, "n_layer", "1 .. 512")
+        self.assert_refused(run("tiny", "q3"), 2, '"q3"', "q4_k_m")
+        self.assertEqual(os.listdir(self.folder.name), [])
+        done = oinfer("mkmodel", "--shape", "tiny", "--dtype", "q4_0", "-o", "/nonexistent/m.gguf")
+        self.assert_refused(done, 1, "/nonexistent/m.gguf", "No such file")
+
+    def test_inspect(self):
+        path = self.make("tiny,n_layer=3,n_vocab=300", "q4_k_m")
+        self.assertEqual(os.listdir(self.folder.name), ["m.gguf"])
+        done = oinfer("inspect", path)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lines = done.stdout.splitlines()
+        self.assertIn("GGUF version 3, %d bytes" % os.path.getsize(path), lines[0])
+        self.assertTrue(any("llama.block_count" in line and line.endswith(" 3") for line in lines))
+        tokens = [line for line in lines if "tokenizer.ggml.tokens" in line]
+        self.assertIn('string[300] "<unk>" "<s>" "</s>" "<0x00>" ...', tokens[0])
+        tensors = [line for line in lines if ".weight" in line]
+        self.assertEqual(len(tensors), 1 + 3 * 9 + 2)
+        self.assertTrue(any("blk.2.ffn_down.weight" in t and "q6_k" in t and "512 x 256" in t
+                            for t in tensors))
+        self.assertRegex(lines[-1], r"weights in \d+ bytes: [45]\.\d\d bits per weight")
+
+    def test_inspect_bad_files(self):
+        path = self.make()
+        with open(path, "r+b") as f:
+            f.truncate(os.path.getsize(path) // 2)
+        self.assert_refused(oinfer("inspect", path), 1, "oinfer inspect: " + path, "cut short")
+        with open(path, "wb") as f:
+            f.write(b"<!DOCTYPE html>")
+        self.assert_refused(oinfer("inspect", path), 1, "not a GGUF file")
+        self.assert_refused(oinfer("inspect", self.path("absent")), 1, "No such file")
+        self.assert_refused(oinfer("inspect", self.folder.name), 1, "not a regular file")
+
+
+if __name__ == "__main__":
+    unittest.main()
