@@ -74,6 +74,15 @@ struct tensor plan_operand_tensor(const struct plan *p, const struct plan_step *
     return operand_tensor(p, &s->operands[i], 0);
 }
 
+struct tensor plan_logits(const struct plan *p)
+{
+    struct plan_operand o = {.value = PLAN_NO_VALUE};
+    for (uint32_t i = 0; i < p->n_values; i++)
+        if (p->values[i].graph_value == p->context->graph->logits && p->values[i].act == ACT_F32)
+            o.value = (uint8_t)i;
+    return operand_tensor(p, &o, 0);
+}
+
 void plan__set_counts(const struct plan *p, const struct plan_step *s, uint32_t n_rows,
                       uint32_t kv_max, union op_params *params)
 {

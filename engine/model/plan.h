@@ -104,7 +104,10 @@ enum status plan_find_bad(struct plan *p, const struct plan_batch *batch, uint32
                           struct err *e);
 /* The tensor of operand i of a step in a full-size run, its buffer included. */
 struct tensor plan_operand_tensor(const struct plan *p, const struct plan_step *s, uint32_t i);
-/* One line about step i: "blk.3 qkv linear r16 q4_0 960 x 576"; false past the last. */
+/* Where the logits of the last run's outputs are: float [n_outputs][n_vocab], until the next. */
+struct tensor plan_logits(const struct plan *p);
+/* Line i of the plan for people, one for all steps that differ only in their layer: "linear qkv
+ * rows q4_0 960 x 576, 30 a step"; false past the last. */
 bool plan_line(const struct plan *p, uint32_t i, char *line, size_t n);
 
 #endif

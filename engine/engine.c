@@ -1,0 +1,46 @@
+/* Engines: a device opened for use by one thread, with the choice of kernels for it. */
+#include "engine/engine.h"
+
+#include "engine/base/mem.h"
+#include "engine/model/model.h"
+
+enum status engine_open(const struct device_list *devices, uint32_t index,
+                        const struct engine_options *options, struct engine **out, struct err *e)
+{
+    struct engine *g = mem_zalloc(sizeof *g);
+    if (!g)
+        return err_set(e, ST_NO_MEMORY, "engine: %zu bytes", sizeof *g);
+    g->stepwise = options->stepwise;
+    enum status status = device_open(devices, index, &options->device, &g->device, e);
+    if (status == ST_OK)
+        status = chooser_init(&g->chooser, g->device, options->force, e);
+    if (status != ST_OK) {
+        engine_close(g);
+        return status;
+    }
+    *out = g;
+    return ST_OK;
+}
+
+void engine_close(struct engine *g)
+{
+    if (!g)
+        return;
+    device_close(g->device);
+    mem_free(g);
+}
+
+struct device *engine_device(struct engine *g)
+{
+    return g->device;
+}
+
+enum status engine_profile(struct engine *g, bool on, struct err *e)
+{
+    return prof_enable(g->device, on, e);
+}
+
+enum status engine_collect(struct engine *g, struct prof_report *report, struct err *e)
+{
+    return prof_collect(g->device, report, e);
+}
