@@ -3,7 +3,8 @@
 add_test(NAME layers COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_CURRENT_SOURCE_DIR}/layers.cmake)
 add_test(NAME style COMMAND ${OINFER_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/style/style.py ${CMAKE_SOURCE_DIR})
 add_test(NAME style_catches COMMAND ${OINFER_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/style/style.py --self-test)
-set(style_tests layers style style_catches)
+add_test(NAME readme COMMAND ${OINFER_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/style/readme.py)
+set(style_tests layers style style_catches readme)
 
 # kernel_syntax, part of `all` where clang is installed: every kernel file as every row of kernels.def builds it.
 find_program(OINFER_CLANG clang)
