@@ -16,9 +16,8 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-#define CACHE_MAGIC      "OInfer\x1a\n"
-#define CACHE_FORMAT     1
-#define CACHE_PATH_BYTES 1024
+#define CACHE_MAGIC  "OInfer\x1a\n"
+#define CACHE_FORMAT 1
 
 struct header {
     char magic[8];
@@ -53,8 +52,7 @@ static bool is_private(const char *path)
            (s.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* Makes every missing folder of the path, mode 0700. */
-static bool make_folders(const char *path)
+bool cache_make_folder(const char *path)
 {
     char part[CACHE_PATH_BYTES];
     int n = snprintf(part, sizeof part, "%s", path);
@@ -193,7 +191,7 @@ void cache_store(const char *dir, const char *folder, struct cache_key key, enum
     if (!file_path(dir, folder, key, path) || !folder_path(dir, folder, parent) ||
         length > CACHE_MAX_BYTES)
         return;
-    if (!make_folders(parent) || !is_private(parent)) {
+    if (!cache_make_folder(parent) || !is_private(parent)) {
         log_debug("cache folder not usable path=%s", parent);
         return;
     }

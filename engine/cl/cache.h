@@ -27,6 +27,10 @@ enum cache_kind {
 #define CACHE_MAX_BYTES ((size_t)256 << 20) /* of one payload */
 #define CACHE_MAX_FILES 4096                /* of one folder: beyond, the oldest go */
 
+#define CACHE_PATH_BYTES 1024 /* of a path below the cache directory */
+
+/* Makes every missing folder of the path, mode 0700. False when that fails. */
+bool cache_make_folder(const char *path);
 /* Key of n byte strings; different splits of the same bytes give different keys. */
 struct cache_key cache_hash(const char *const *parts, const size_t *lengths, size_t n);
 

@@ -65,8 +65,8 @@ enum status device_list_cache_dir(const char *cache_dir, struct err *e);
 struct device_list;
 /* Finds all devices; never fails because of a broken platform (its note says why). Devices are
  * sorted by kind, then by compute power; the last is always `host`. Must be called before any other
- * OpenCL use in the process: it sets the PoCL environment that threads.h describes (thread affinity)
- * unless the user set it. n_threads: 0 or the most threads a CPU device may use. */
+ * OpenCL use in the process: it sets the PoCL environment that threads.h describes (thread
+ * affinity) unless the user set it. n_threads: 0 or the most threads a CPU device may use. */
 enum status device_list_open(uint32_t n_threads, struct device_list **out, struct err *e);
 void device_list_close(struct device_list *l);
 uint32_t device_list_count(const struct device_list *l);

@@ -13,11 +13,10 @@
 #include "engine/cl/prof.h"
 #include "engine/cl/queue.h"
 
-#define QUEUE_COUNT     2
-#define PROF_EVENTS     1024              /* event slots held at most before prof drains itself */
-#define STAGING_SLOTS   4                 /* pieces in flight */
-#define STAGING_BYTES   ((size_t)4 << 20) /* bytes of a piece */
-#define PATH_TEXT_BYTES 1024              /* paths below the cache directory */
+#define QUEUE_COUNT   2
+#define PROF_EVENTS   1024              /* event slots held at most before prof drains itself */
+#define STAGING_SLOTS 4                 /* pieces in flight */
+#define STAGING_BYTES ((size_t)4 << 20) /* bytes of a piece */
 
 /* One of the pair. enqueued counts commands; a count remembered elsewhere tells what has been
  * ordered or waited for already, so that doing it twice costs nothing. */
@@ -79,6 +78,9 @@ struct program;
 struct device {
     struct device_info info;
     bool host, lost;
+    bool probed;   /* caps are complete */
+    bool vex_only; /* 256-bit VNNI in its VEX form alone */
+    bool risky;    /* programs are tried in a child first */
     uint32_t caps;
     cl_platform_id platform;
     cl_device_id id;
@@ -87,8 +89,8 @@ struct device {
     struct device_memory memory;
     struct prof prof;
     struct staging staging;
-    char *cache_dir, *kernel_dir; /* NULL: none */
-    struct program *programs;     /* the registry: a list, most recently used first */
+    char *cache_dir, *kernel_dir, *trial_command; /* NULL: none */
+    struct program *programs; /* the registry: a list, most recently used first */
     struct kernel_stats kernel_stats;
     uint8_t marks[DEVICE_MARKS]; /* of the ops layer */
     struct kernel *fill_kernel;  /* queue_fill on GPUs; opened on first use */
@@ -96,6 +98,10 @@ struct device {
 
 /* device.c: ST_DEVICE_LOST with the device's name if it was lost; ST_OK otherwise. */
 enum status device__usable(const struct device *d, struct err *e);
+/* Opens without probing the caps. */
+enum status device__open_bare(const struct device_list *l, uint32_t index,
+                              const struct device_options *options, struct device **out,
+                              struct err *e);
 /* The key of something that belongs to this device, driver, options and text. */
 struct cache_key device__key(const struct device *d, const char *text, size_t length,
                              const char *options);

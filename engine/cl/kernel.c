@@ -38,7 +38,7 @@ static enum status create(struct kernel *k, const char *name, const char *define
         return status;
     k->max_work_group = work_group_number(k, CL_KERNEL_WORK_GROUP_SIZE, d->info.max_work_group);
     k->preferred_multiple = work_group_number(k, CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, 1);
-    program__save(d, k->program);
+    program__created(d, k->program);
     return ST_OK;
 }
 
@@ -200,6 +200,11 @@ enum status kernel_launch(struct kernel *k, const size_t gws[3], const size_t lw
                           struct err *e)
 {
     return kernel__launch_on(k, QUEUE_COMPUTE, gws, lws, name, variant, bytes, flops, e);
+}
+
+void kernel_set_risky(struct device *d, bool risky)
+{
+    d->risky = risky;
 }
 
 struct kernel_stats kernel_stats(const struct device *d)

@@ -37,6 +37,14 @@ enum status kernel_launch(struct kernel *k, const size_t gws[3], const size_t lw
                           const char *name, const char *variant, uint64_t bytes, uint64_t flops,
                           struct err *e);
 
+/* Programs opened from now on are tried in a child process first where the driver may abort on
+ * them (tuning points); programs made from text always are. Off at first. */
+void kernel_set_risky(struct device *d, bool risky);
+/* Writes one program's binary to the disk cache, if one is still unwritten: on CPU devices that
+ * takes as long as the build, so it is left to the idle moments of the caller and to device_close.
+ * False when there was nothing to do. */
+bool kernel_save_next(struct device *d);
+
 /* Program statistics of the device: built, loaded from the cache, milliseconds spent. */
 struct kernel_stats {
     uint32_t built, cached, failed;

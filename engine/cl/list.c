@@ -13,6 +13,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/cl/cache.h"
 #include "engine/cl/hint.h"
 #include "engine/cl/threads.h"
 
@@ -215,6 +216,20 @@ static void describe_host(struct entry *entry)
     info->max_alloc_bytes = info->global_bytes;
     info->unified_memory = true;
     info->available = true;
+}
+
+enum status device_list_cache_dir(const char *cache_dir, struct err *e)
+{
+    char path[CACHE_PATH_BYTES];
+    int n = snprintf(path, sizeof path, "%s/pocl", cache_dir);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(e, ST_INVALID, "cache directory %s: over %d bytes", cache_dir,
+                       CACHE_PATH_BYTES);
+    if (!cache_make_folder(path))
+        return err_set(e, ST_IO, "cache directory %s cannot be made", path);
+    if (setenv("POCL_CACHE_DIR", path, 0) != 0)
+        return err_set(e, ST_NO_MEMORY, "cannot set POCL_CACHE_DIR=%s", path);
+    return ST_OK;
 }
 
 enum status device_list_open(uint32_t n_threads, struct device_list **out, struct err *e)

@@ -8,11 +8,14 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/strbuf.h"
+#include "engine/cl/sm90a.h"
+#include "engine/cl/trial_impl.h"
 
 #define PROGRAM_FOLDER    "programs"
 #define OPTIONS_MAX_BYTES 4096
 #define BUILD_LOG_MAX     ((size_t)256 << 10)
 #define LOG_LINE_BYTES    300
+#define TRIAL_KERNELS     64 /* kernels of one program that a trial build creates */
 
 /* Build options: the language version unless the caller names one, one macro per capability the
  * device has (kernels choose their fall-backs by them), and the caller's own. */
@@ -21,8 +24,10 @@ static enum status write_options(const struct device *d, const char *defines, st
 {
     if (strstr(defines, "-cl-std=") == NULL)
         strbuf_puts(out, "-cl-std=CL1.2");
-    if ((d->caps & CAP_FP64) == 0)
+    if (d->probed && (d->caps & CAP_FP64) == 0)
         strbuf_puts(out, " -cl-single-precision-constant");
+    if (d->vex_only)
+        strbuf_puts(out, " -DCAP_ASM_VEX=1");
     for (uint32_t bit = 0; bit < 32; bit++) {
         uint32_t cap = (uint32_t)1 << bit;
         const char *macro = (d->caps & cap) != 0 ? caps__macro((enum device_cap)cap) : NULL;
@@ -121,7 +126,7 @@ static enum status build_source(struct device *d, const struct program_source *s
     code = clBuildProgram(program, 1, &d->id, options, NULL, NULL);
     if (code == CL_SUCCESS) {
         *out = program;
-        return ST_OK;
+        return sm90a__wanted(source->text) ? sm90a__reload(d, source->name, out, e) : ST_OK;
     }
     enum status status = cl_check(d, code, "clBuildProgram", source->name, e);
     if (status == ST_BUILD) {
@@ -172,11 +177,22 @@ static struct program *find(struct device *d, struct cache_key key)
     return NULL;
 }
 
-/* Notes that this build fails, in the registry's entry and on disk. */
-static void remember_failure(struct device *d, struct program *p, const char *text)
+void program__store_failure(struct device *d, struct cache_key key, const char *text)
 {
-    p->error = mem_strdup(text);
-    cache_store(d->cache_dir, PROGRAM_FOLDER, p->key, CACHE_FAILURE, text, strlen(text));
+    cache_store(d->cache_dir, PROGRAM_FOLDER, key, CACHE_FAILURE, text, strlen(text));
+}
+
+bool program__is_stored(const struct device *d, struct cache_key key)
+{
+    void *data;
+    size_t length;
+    bool stored = cache_load(d->cache_dir, PROGRAM_FOLDER, key, CACHE_PROGRAM, &data, &length);
+    mem_free(data);
+    if (!stored) {
+        stored = cache_load(d->cache_dir, PROGRAM_FOLDER, key, CACHE_FAILURE, &data, &length);
+        mem_free(data);
+    }
+    return stored;
 }
 
 /* Fills a new entry: from disk, or by building. */
@@ -200,8 +216,10 @@ static enum status make(struct device *d, struct program *p, const struct progra
             d->kernel_stats.built++;
         else
             d->kernel_stats.failed++;
-        if (status == ST_BUILD && e != NULL)
-            remember_failure(d, p, e->text);
+        if (status == ST_BUILD) {
+            p->error = mem_strdup(e->text);
+            program__store_failure(d, p->key, e->text);
+        }
     }
     d->kernel_stats.build_ms += (double)(clock_now_ns() - start) * 1e-6;
     return status;
@@ -211,6 +229,8 @@ static enum status take_new(struct device *d, const struct program_source *sourc
                             const char *options, struct cache_key key, struct program **out,
                             struct err *e)
 {
+    if ((source->risky || d->risky) && trial__wanted(d))
+        trial__run(d, &(struct trial_job){key, source, options}, 1);
     struct program *p = mem_zalloc(sizeof *p);
     if (p == NULL)
         return err_set(e, ST_NO_MEMORY, "program %s: out of memory", source->name);
@@ -260,22 +280,92 @@ void program__release(struct device *d, struct program *p)
     drop_idle(d);
 }
 
-void program__save(struct device *d, struct program *p)
+/* Stores the binary of a program whose kernels were created. */
+static void store_binary(struct device *d, cl_program program, struct cache_key key)
 {
-    if (p->saved || d->cache_dir == NULL)
-        return;
-    p->saved = true;
     size_t length = 0;
-    if (clGetProgramInfo(p->cl, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL) !=
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL) !=
             CL_SUCCESS ||
         length == 0 || length > CACHE_MAX_BYTES)
         return;
     unsigned char *bytes = mem_zalloc(length);
     if (bytes == NULL)
         return;
-    if (clGetProgramInfo(p->cl, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) == CL_SUCCESS)
-        cache_store(d->cache_dir, PROGRAM_FOLDER, p->key, CACHE_PROGRAM, bytes, length);
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) == CL_SUCCESS)
+        cache_store(d->cache_dir, PROGRAM_FOLDER, key, CACHE_PROGRAM, bytes, length);
     mem_free(bytes);
+}
+
+void program__save(struct device *d, struct program *p)
+{
+    if (p->saved || p->cl == NULL || d->cache_dir == NULL)
+        return;
+    p->saved = true;
+    store_binary(d, p->cl, p->key);
+}
+
+void program__created(struct device *d, struct program *p)
+{
+    p->created = true;
+    if (d->info.kind != DEVICE_CPU) /* CPU drivers compile every kernel once more for it */
+        program__save(d, p);
+}
+
+bool kernel_save_next(struct device *d)
+{
+    for (struct program *p = d->programs; p != NULL; p = p->next)
+        if (p->created && !p->saved && d->cache_dir != NULL && !d->lost) {
+            program__save(d, p);
+            return true;
+        }
+    return false;
+}
+
+void program__build_stored(struct device *d, const struct program_source *source,
+                           const char *options, struct cache_key key)
+{
+    struct err e = {0};
+    cl_program program = NULL;
+    enum status status = build_source(d, source, options, &program, &e);
+    if (status == ST_BUILD)
+        program__store_failure(d, key, e.text);
+    if (status != ST_OK)
+        return;
+    cl_kernel kernels[TRIAL_KERNELS];
+    cl_uint n = 0;
+    if (clCreateKernelsInProgram(program, TRIAL_KERNELS, kernels, &n) == CL_SUCCESS) {
+        store_binary(d, program, key);
+        for (cl_uint i = 0; i < n && i < TRIAL_KERNELS; i++)
+            clReleaseKernel(kernels[i]);
+    }
+    clReleaseProgram(program);
+}
+
+enum status program__try(struct device *d, const struct program_source *sources, uint32_t n,
+                         struct err *e)
+{
+    if (!trial__wanted(d) || n == 0)
+        return ST_OK;
+    struct strbuf *options = mem_array(n, sizeof *options);
+    struct trial_job *jobs = mem_array(n, sizeof *jobs);
+    enum status status = options != NULL && jobs != NULL
+                             ? ST_OK
+                             : err_set(e, ST_NO_MEMORY, "trial builds: out of memory");
+    for (uint32_t i = 0; i < n && status == ST_OK; i++) {
+        strbuf_init(&options[i], OPTIONS_MAX_BYTES);
+        status = write_options(d, sources[i].defines, &options[i], e);
+        const char *text = strbuf_text(&options[i]);
+        jobs[i].key = device__key(d, sources[i].text, sources[i].length, text);
+        jobs[i].source = &sources[i];
+        jobs[i].options = text;
+    }
+    if (status == ST_OK)
+        trial__run(d, jobs, n);
+    for (uint32_t i = 0; i < n && options != NULL; i++)
+        strbuf_free(&options[i]);
+    mem_free(options);
+    mem_free(jobs);
+    return status;
 }
 
 void program__close_all(struct device *d)

@@ -17,6 +17,7 @@ struct program {
     struct cache_key key;
     cl_program cl;  /* NULL: the build failed */
     uint32_t users; /* open kernels */
+    bool created;   /* a kernel of it was created */
     bool saved;     /* its binary is on disk, or cannot be */
     char *error;    /* of a failed build */
 };
@@ -36,5 +37,20 @@ enum status program__take(struct device *d, const struct program_source *source,
 void program__release(struct device *d, struct program *p);
 /* Stores the binary, once; call it after a kernel was created: some drivers compile only then. */
 void program__save(struct device *d, struct program *p);
+/* The same after a kernel was created, unless making the binary is slow on this device: then it is
+ * left for kernel_save_next. */
+void program__created(struct device *d, struct program *p);
+
+/* What the disk cache knows of a build: a binary or a failure. */
+bool program__is_stored(const struct device *d, struct cache_key key);
+void program__store_failure(struct device *d, struct cache_key key, const char *text);
+/* Builds with exactly these options, creates all kernels, stores the binary or the failure under
+ * the key, and lets go of it: what the child of a trial build does. */
+void program__build_stored(struct device *d, const struct program_source *source,
+                           const char *options, struct cache_key key);
+
+/* Tries programs in a child process where the device wants that; see trial.h. */
+enum status program__try(struct device *d, const struct program_source *sources, uint32_t n,
+                         struct err *e);
 
 #endif

@@ -9,9 +9,9 @@
 #include "engine/base/clock.h"
 #include "engine/cl/impl.h"
 
-/* Fills of this many bytes at most go to the driver at once: some fail on large ones. */
-#define FILL_PIECE_BYTES ((uint64_t)16 << 20)
-#define FILL_WORD_BYTES  16
+#define FILL_WORD_BYTES 16
+#define FILL_GROUP      256 /* work-items of a group of the fill kernel */
+#define FILL_MAX_GROUPS 4096
 
 /* Polling on GPUs: the first sleep is a share of what the last wait took, then steps grow. */
 #define POLL_MIN_NS   ((uint64_t)20 * 1000)
@@ -147,10 +147,10 @@ enum status queue_copy(struct device *d, enum queue_id q, struct buffer *src, ui
     return finish_enqueue(d, q, code, "clEnqueueCopyBuffer", tag, 2 * n, e);
 }
 
-/* One fill command with the widest pattern that offset and length allow. */
-static enum status fill_piece(struct device *d, enum queue_id q, struct buffer *dst,
-                              uint64_t offset, uint64_t n, uint8_t byte, const char *tag,
-                              struct err *e)
+/* A fill command of the driver. Its pattern is as wide as offset and length allow. */
+static enum status fill_by_driver(struct device *d, enum queue_id q, struct buffer *dst,
+                                  uint64_t offset, uint64_t n, uint8_t byte, const char *tag,
+                                  struct err *e)
 {
     unsigned char word[FILL_WORD_BYTES];
     memset(word, byte, sizeof word);
@@ -162,6 +162,37 @@ static enum status fill_piece(struct device *d, enum queue_id q, struct buffer *
     cl_int code = clEnqueueFillBuffer(d->queues[q].cl, dst->cl, word, width, (size_t)offset,
                                       (size_t)n, 0, NULL, event);
     return finish_enqueue(d, q, code, "clEnqueueFillBuffer", tag, n, e);
+}
+
+/* Whole words by a kernel of ours: some GPU drivers' fill goes wrong on large buffers. */
+static enum status fill_by_kernel(struct device *d, enum queue_id q, struct buffer *dst,
+                                  uint64_t offset, uint64_t n, uint8_t byte, const char *tag,
+                                  struct err *e)
+{
+    enum status status = ST_OK;
+    if (d->fill_kernel == NULL)
+        status = kernel_open(d, "memory/fill.cl", "", "fill_words", &d->fill_kernel, e);
+    if (status != ST_OK)
+        return status;
+    cl_ulong first = offset / FILL_WORD_BYTES, n_words = n / FILL_WORD_BYTES;
+    cl_uint value = byte * 0x01010101u;
+    size_t group = kernel_max_work_group(d->fill_kernel);
+    if (group > FILL_GROUP)
+        group = FILL_GROUP;
+    uint64_t n_groups = (n_words + group - 1) / group;
+    if (n_groups > FILL_MAX_GROUPS)
+        n_groups = FILL_MAX_GROUPS;
+    status = kernel_set_buffer(d->fill_kernel, 0, dst, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(d->fill_kernel, 1, &first, sizeof first, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(d->fill_kernel, 2, &value, sizeof value, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(d->fill_kernel, 3, &n_words, sizeof n_words, e);
+    if (status == ST_OK)
+        status = kernel__launch_on(d->fill_kernel, q, (const size_t[]){n_groups * group, 1, 1},
+                                   (const size_t[]){group, 1, 1}, tag, "", n, 0, e);
+    return status;
 }
 
 enum status queue_fill(struct device *d, enum queue_id q, struct buffer *dst, uint64_t offset,
@@ -176,18 +207,17 @@ enum status queue_fill(struct device *d, enum queue_id q, struct buffer *dst, ui
         add_host_row(d, q, tag, start, n);
         return ST_OK;
     }
-    while (n > 0 && status == ST_OK) {
-        uint64_t piece = n < FILL_PIECE_BYTES ? n : FILL_PIECE_BYTES;
-        if (offset % FILL_WORD_BYTES != 0) { /* up to the next word */
-            uint64_t head = FILL_WORD_BYTES - offset % FILL_WORD_BYTES;
-            piece = n < head ? n : head;
-        } else if (piece > FILL_WORD_BYTES) {
-            piece -= piece % FILL_WORD_BYTES;
-        }
-        status = fill_piece(d, q, dst, offset, piece, byte, tag, e);
-        offset += piece;
-        n -= piece;
-    }
+    uint64_t head = (FILL_WORD_BYTES - offset % FILL_WORD_BYTES) % FILL_WORD_BYTES;
+    head = n < head ? n : head;
+    uint64_t tail = (n - head) % FILL_WORD_BYTES, body = n - head - tail;
+    if (head > 0)
+        status = fill_by_driver(d, q, dst, offset, head, byte, tag, e);
+    if (status == ST_OK && body > 0)
+        status = d->info.kind == DEVICE_CPU
+                     ? fill_by_driver(d, q, dst, offset + head, body, byte, tag, e)
+                     : fill_by_kernel(d, q, dst, offset + head, body, byte, tag, e);
+    if (status == ST_OK && tail > 0)
+        status = fill_by_driver(d, q, dst, offset + n - tail, tail, byte, tag, e);
     return status;
 }
 
@@ -228,37 +258,44 @@ static void sleep_ns(uint64_t ns)
     nanosleep(&t, NULL);
 }
 
-/* Polls a marker at the end of the queue: first after most of what the last wait took, then in
- * steps that grow. A GPU driver's own wait keeps a whole core busy. */
-static cl_int wait_sleeping(struct queue *queue)
+/* Polls an event: first after most of what the last wait took, then in steps that grow. */
+static cl_int poll_event(struct queue *queue, cl_event done)
+{
+    uint64_t start = clock_now_ns();
+    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 4;
+    for (;;) {
+        cl_int state = CL_QUEUED;
+        cl_int code =
+            clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+        if (code != CL_SUCCESS || state < 0)
+            return code != CL_SUCCESS ? code : state;
+        uint64_t waited = clock_now_ns() - start;
+        if (state == CL_COMPLETE) {
+            queue->last_wait_ns = waited;
+            return CL_SUCCESS;
+        }
+        if (waited > WAIT_LIMIT_NS)
+            return CL_DEVICE_NOT_AVAILABLE;
+        if (waited < SPIN_NS && queue->last_wait_ns < SPIN_NS)
+            continue;
+        sleep_ns(pause < POLL_MIN_NS ? POLL_MIN_NS : pause);
+        pause = (clock_now_ns() - start) / 16;
+        if (pause > POLL_MAX_NS)
+            pause = POLL_MAX_NS;
+    }
+}
+
+/* Waits for a marker at the end of the queue. Not clFinish: GPU drivers keep a core busy in it,
+ * and one CPU driver's returns early when everything was flushed before. */
+static cl_int wait_marker(struct queue *queue, bool sleeping)
 {
     cl_event done = NULL;
     cl_int code = clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &done);
     if (code != CL_SUCCESS)
         return code;
     code = clFlush(queue->cl);
-    uint64_t start = clock_now_ns(), now = start;
-    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 4;
-    while (code == CL_SUCCESS) {
-        cl_int state = CL_QUEUED;
-        code = clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-        if (code != CL_SUCCESS || state <= CL_COMPLETE) {
-            code = code == CL_SUCCESS && state < 0 ? state : code;
-            break;
-        }
-        now = clock_now_ns();
-        if (now - start > WAIT_LIMIT_NS) {
-            code = CL_DEVICE_NOT_AVAILABLE;
-            break;
-        }
-        if (now - start < SPIN_NS && queue->last_wait_ns < SPIN_NS)
-            continue;
-        if (pause < POLL_MIN_NS)
-            pause = POLL_MIN_NS;
-        sleep_ns(pause > POLL_MAX_NS && now - start > queue->last_wait_ns ? POLL_MAX_NS : pause);
-        pause = (clock_now_ns() - start) / 16;
-    }
-    queue->last_wait_ns = clock_now_ns() - start;
+    if (code == CL_SUCCESS)
+        code = sleeping ? poll_event(queue, done) : clWaitForEvents(1, &done);
     clReleaseEvent(done);
     return code;
 }
@@ -273,15 +310,13 @@ enum status queue_wait(struct device *d, enum queue_id q, struct err *e)
     struct queue *queue = &d->queues[q];
     if (queue->enqueued == queue->waited)
         return ST_OK;
-    cl_int code = d->info.kind == DEVICE_CPU ? clFinish(queue->cl) : wait_sleeping(queue);
+    cl_int code = wait_marker(queue, d->info.kind != DEVICE_CPU);
     if (code == CL_SUCCESS) {
         queue->waited = queue->enqueued;
         return ST_OK;
     }
     /* Whatever ran has failed: nothing in this context can be relied on any more. */
-    cl_check(d, code, d->info.kind == DEVICE_CPU ? "clFinish" : "waiting", "", e);
-    if (e != NULL)
-        e->status = ST_DEVICE_LOST;
     d->lost = true;
-    return ST_DEVICE_LOST;
+    return err_set(e, ST_DEVICE_LOST, "%s: what ran on the device failed: %s (%d)", d->info.name,
+                   cl_error_name(code), code);
 }

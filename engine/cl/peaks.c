@@ -1,0 +1,198 @@
+/* What the device reaches at most, measured by its own kernels (probe/peaks.cl) and cached. */
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/cl/impl.h"
+
+#define PEAKS_FOLDER  "devices"
+#define PEAKS_VERSION "peaks 1" /* part of the cache key */
+#define PEAKS_FILE    "probe/peaks.cl"
+#define ROUNDS_CPU    200000
+#define ROUNDS_GPU    20000
+#define REPEATS       5 /* the best counts: other load on the machine only slows down */
+
+/* Sizes of one device's measurement. word_bytes: of the kernels' `word`; lanes: floats of `lanes`;
+ * chains: independent multiply-adds of an item (as in the kernel file). */
+struct shape {
+    const char *defines;
+    uint64_t bytes;
+    size_t items, group, math_items;
+    uint32_t word_bytes, lanes, chains, rounds;
+};
+
+static struct shape choose_shape(const struct device *d)
+{
+    bool cpu = d->info.kind == DEVICE_CPU;
+    uint64_t gib = (uint64_t)1 << 30, room = d->memory.limit_bytes / 4;
+    uint64_t bytes = cpu ? gib / 4 : gib, max = buffer_max_bytes(d);
+    if (bytes > room)
+        bytes = room;
+    if (bytes > max)
+        bytes = max;
+    size_t units = d->info.compute_units == 0 ? 1 : d->info.compute_units;
+    struct shape s = {.bytes = bytes};
+    if (cpu) {
+        s.defines = "-DCPU";
+        s.items = s.math_items = units;
+        s.group = 1;
+        s.word_bytes = 64;
+        s.lanes = 16;
+        s.chains = 16;
+        s.rounds = ROUNDS_CPU;
+    } else {
+        s.defines = "";
+        s.group = d->info.max_work_group < 256 ? d->info.max_work_group : 256;
+        s.items = units * 8 * s.group;
+        s.math_items = units * 32 * s.group;
+        s.word_bytes = 16;
+        s.lanes = 1;
+        s.chains = 16;
+        s.rounds = ROUNDS_GPU;
+    }
+    s.bytes -= s.bytes % ((uint64_t)s.word_bytes * s.items);
+    return s;
+}
+
+/* The best of REPEATS timed launches, after one that is not timed, in ns. */
+static enum status time_launch(struct kernel *k, struct device *d, size_t items, size_t group,
+                               const char *name, uint64_t *best_ns, struct err *e)
+{
+    *best_ns = UINT64_MAX;
+    for (int i = 0; i <= REPEATS; i++) {
+        uint64_t start = clock_now_ns();
+        enum status status = kernel_launch(k, (const size_t[]){items, 1, 1},
+                                           (const size_t[]){group, 1, 1}, name, "", 0, 0, e);
+        if (status == ST_OK)
+            status = queue_wait(d, QUEUE_COMPUTE, e);
+        if (status != ST_OK)
+            return status;
+        uint64_t ns = clock_now_ns() - start;
+        if (i > 0 && ns < *best_ns)
+            *best_ns = ns == 0 ? 1 : ns;
+    }
+    return ST_OK;
+}
+
+/* Reads (or copies) a buffer with the kernel `entry`. */
+static enum status measure_stream(struct device *d, const struct shape *s, const char *entry,
+                                  struct buffer *from, struct buffer *to, uint64_t *ns,
+                                  struct err *e)
+{
+    struct kernel *k = NULL;
+    cl_ulong n_words = from->n_bytes / s->word_bytes;
+    enum status status = kernel_open(d, PEAKS_FILE, s->defines, entry, &k, e);
+    if (status == ST_OK)
+        status = kernel_set_buffer(k, 0, from, e);
+    if (status == ST_OK)
+        status = kernel_set_buffer(k, 1, to, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(k, 2, &n_words, sizeof n_words, e);
+    if (status == ST_OK)
+        status = time_launch(k, d, s->items, s->group, entry, ns, e);
+    kernel_close(k);
+    return status;
+}
+
+static enum status measure_math(struct device *d, const struct shape *s, struct buffer *to,
+                                uint64_t *ns, struct err *e)
+{
+    struct kernel *k = NULL;
+    float factor = 0.999f, addend = 0.25f;
+    enum status status = kernel_open(d, PEAKS_FILE, s->defines, "multiply_add", &k, e);
+    if (status == ST_OK)
+        status = kernel_set_buffer(k, 0, to, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(k, 1, &factor, sizeof factor, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(k, 2, &addend, sizeof addend, e);
+    if (status == ST_OK)
+        status = kernel_set_bytes(k, 3, &s->rounds, sizeof s->rounds, e);
+    if (status == ST_OK)
+        status = time_launch(k, d, s->math_items, s->group, "multiply_add", ns, e);
+    kernel_close(k);
+    return status;
+}
+
+static enum status measure(struct device *d, struct device_peaks *out, struct err *e)
+{
+    struct shape s = choose_shape(d);
+    struct buffer *from = NULL, *to = NULL;
+    uint64_t read_ns = 0, copy_ns = 0, math_ns = 0;
+    enum status status = buffer_open(d, s.bytes, BUFFER_SCRATCH, "peaks source", &from, e);
+    if (status == ST_OK)
+        status = buffer_open(d, s.bytes, BUFFER_SCRATCH, "peaks target", &to, e);
+    if (status == ST_OK)
+        status = queue_fill(d, QUEUE_COMPUTE, from, 0, s.bytes, 1, "peaks", e);
+    if (status == ST_OK)
+        status = measure_stream(d, &s, "read_all", from, to, &read_ns, e);
+    if (status == ST_OK)
+        status = measure_stream(d, &s, "copy_all", from, to, &copy_ns, e);
+    if (status == ST_OK)
+        status = measure_math(d, &s, to, &math_ns, e);
+    buffer_close(from);
+    buffer_close(to);
+    if (status != ST_OK)
+        return status;
+    double flops = 2.0 * (double)s.math_items * s.lanes * s.chains * s.rounds;
+    out->read_gb_s = (double)s.bytes / (double)read_ns;
+    out->copy_gb_s = 2.0 * (double)s.bytes / (double)copy_ns;
+    out->f32_gflop_s = flops / (double)math_ns;
+    return ST_OK;
+}
+
+/* `host` is measured as the references run: one thread, plain C. */
+static enum status measure_host(struct device_peaks *out, struct err *e)
+{
+    enum { BYTES = 64 << 20, MATH = 1 << 24 };
+    unsigned char *from = mem_aligned(64, BYTES), *to = mem_aligned(64, BYTES);
+    if (from == NULL || to == NULL) {
+        mem_free(from);
+        mem_free(to);
+        return err_set(e, ST_NO_MEMORY, "host: measuring: out of memory");
+    }
+    memset(from, 1, BYTES);
+    memset(to, 0, BYTES);
+    uint64_t start = clock_now_ns();
+    memcpy(to, from, BYTES);
+    uint64_t copy_ns = clock_now_ns() - start + 1;
+    const volatile uint64_t *words = (const uint64_t *)(const void *)from;
+    start = clock_now_ns();
+    for (size_t i = 0; i < BYTES / sizeof *words; i++)
+        (void)words[i];
+    uint64_t read_ns = clock_now_ns() - start + 1;
+    volatile float sink = 1.0f;
+    float v[4] = {sink, sink, sink, sink};
+    start = clock_now_ns();
+    for (int i = 0; i < MATH; i++)
+        v[i % 4] = v[i % 4] * 0.999f + 0.25f;
+    sink = v[0] + v[1] + v[2] + v[3];
+    uint64_t math_ns = clock_now_ns() - start + 1;
+    out->read_gb_s = (double)BYTES / (double)read_ns;
+    out->copy_gb_s = 2.0 * (double)BYTES / (double)copy_ns;
+    out->f32_gflop_s = 2.0 * (double)MATH / (double)math_ns;
+    mem_free(from);
+    mem_free(to);
+    return ST_OK;
+}
+
+enum status device_measure_peaks(struct device *d, struct device_peaks *out, struct err *e)
+{
+    memset(out, 0, sizeof *out);
+    if (d->host)
+        return measure_host(out, e);
+    struct cache_key key = device__key(d, "", 0, PEAKS_VERSION);
+    void *data;
+    size_t length;
+    bool known = cache_load(d->cache_dir, PEAKS_FOLDER, key, CACHE_PEAKS, &data, &length) &&
+                 length == sizeof *out;
+    if (known)
+        memcpy(out, data, sizeof *out);
+    mem_free(data);
+    if (known)
+        return ST_OK;
+    enum status status = measure(d, out, e);
+    if (status == ST_OK)
+        cache_store(d->cache_dir, PEAKS_FOLDER, key, CACHE_PEAKS, out, sizeof *out);
+    return status;
+}

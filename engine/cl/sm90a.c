@@ -1,0 +1,108 @@
+/* Rewriting of PTX text and loading it as a binary. */
+#include "engine/cl/sm90a.h"
+
+#include <string.h>
+
+#include "engine/base/mem.h"
+
+#define PTX_MAX_BYTES ((size_t)32 << 20)
+#define MARK          "//@"
+#define TARGET        ".target sm_90"
+
+bool sm90a__wanted(const char *text)
+{
+    return strstr(text, MARK) != NULL;
+}
+
+/* The first of the two places, or the end; NULL stands for "not there". */
+static const char *earlier(const char *a, const char *b)
+{
+    if (a == NULL)
+        return b;
+    return b != NULL && b < a ? b : a;
+}
+
+bool sm90a__rewrite(const char *ptx, struct strbuf *out)
+{
+    const char *target = strstr(ptx, TARGET);
+    if (target == NULL)
+        return false;
+    const char *after = target + strlen(TARGET);
+    strbuf_append(out, ptx, (size_t)(after - ptx));
+    if (*after != 'a')
+        strbuf_putc(out, 'a');
+    for (const char *at = after; *at != '\0';) {
+        const char *mark = strstr(at, MARK), *size = strstr(at, ".reqntid");
+        const char *next = earlier(mark, size);
+        if (next == NULL) {
+            strbuf_puts(out, at);
+            break;
+        }
+        strbuf_append(out, at, (size_t)(next - at));
+        at = next + strlen(MARK);
+        if (next == size) { /* setmaxnreg needs a bound on the registers of a group */
+            size_t line = strcspn(next, "\n");
+            strbuf_append(out, next, line);
+            strbuf_puts(out, "\n.minnctapersm 1");
+            at = next + line;
+        }
+    }
+    return !out->failed;
+}
+
+/* The program's binary as text; NULL when there is none. Free with mem_free. */
+static char *read_ptx(cl_program program)
+{
+    size_t length = 0;
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL) !=
+            CL_SUCCESS ||
+        length == 0 || length > PTX_MAX_BYTES)
+        return NULL;
+    char *text = mem_zalloc(length + 1);
+    unsigned char *bytes = (unsigned char *)text;
+    if (text != NULL &&
+        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) != CL_SUCCESS) {
+        mem_free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static enum status load(struct device *d, const char *name, const struct strbuf *ptx,
+                        cl_program *out, struct err *e)
+{
+    const unsigned char *bytes = (const unsigned char *)ptx->data;
+    cl_int state = CL_SUCCESS, code = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithBinary(d->context, 1, &d->id, &ptx->length, &bytes, &state, &code);
+    if (code == CL_SUCCESS)
+        code = clBuildProgram(program, 1, &d->id, "", NULL, NULL);
+    if (code == CL_SUCCESS) {
+        *out = program;
+        return ST_OK;
+    }
+    if (program != NULL)
+        clReleaseProgram(program);
+    cl_check(d, code, "loading as sm_90a", name, e);
+    if (e != NULL && e->status != ST_DEVICE_LOST)
+        e->status = ST_BUILD;
+    return e != NULL ? e->status : ST_BUILD;
+}
+
+enum status sm90a__reload(struct device *d, const char *name, cl_program *program, struct err *e)
+{
+    struct strbuf ptx;
+    strbuf_init(&ptx, PTX_MAX_BYTES);
+    char *text = read_ptx(*program);
+    clReleaseProgram(*program);
+    *program = NULL;
+    enum status status;
+    if (text == NULL || !sm90a__rewrite(text, &ptx))
+        status =
+            err_set(e, ST_BUILD, "%s: %s: its binary is not PTX for sm_90", d->info.name, name);
+    else
+        status = load(d, name, &ptx, program, e);
+    mem_free(text);
+    strbuf_free(&ptx);
+    return status;
+}
