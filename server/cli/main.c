@@ -10,6 +10,7 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"inspect", cli_inspect, "show what is in a GGUF file"},
+    {"complete", cli_complete, "continue a text"},
     {"mkmodel", cli_mkmodel, "write a synthetic model of a given shape"},
 };
 
