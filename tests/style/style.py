@@ -78,10 +78,12 @@ def check_format(root, names):
     if "version 14." not in version:
         print(f"formatting not checked: needs clang-format 14, found {version.strip()}")
         return
-    for name in names:
-        done = subprocess.run([tool, "--dry-run", "-Werror", name], cwd=root, capture_output=True, text=True)
-        if done.returncode != 0:
-            yield f"{name}: not as clang-format writes it"
+    done = subprocess.run([tool, "--dry-run", "-Werror", *names], cwd=root, capture_output=True, text=True)
+    changed = set(re.findall(r"^([^:\s]+):\d+:\d+: error:", done.stderr, re.M))
+    if done.returncode != 0 and not changed:
+        yield f"clang-format failed: {done.stderr[-300:]}"
+    for name in sorted(changed):
+        yield f"{name}: not as clang-format writes it"
 
 
 def check_tree(root):
@@ -127,7 +129,7 @@ def self_test():
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     count, faults = check_tree(root)
     print("\n".join(faults + [f"{count} files, {len(faults)} faults"]))
     return 1 if faults or count < 20 else 0
