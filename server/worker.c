@@ -1,0 +1,479 @@
+/* The worker's thread: load, then for ever: take jobs in, run a step of each model, tell the loop.
+ */
+#include "server/worker.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <uv.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+
+#define WAIT_NS        50000000u /* between looks at cancels and deadlines while nothing can run */
+#define IDLE_NS        1000000000u /* idle for so long: time to measure the device */
+#define PLAN_BYTES     16384
+#define SLOTS_TOLD_MAX 256 /* slots of all models that GET /slots shows */
+
+struct worker {
+    struct worker_options options;
+    uv_thread_t thread;
+    atomic_bool stopping;
+
+    /* shared, under `lock`, which is never held across a call of the engine */
+    uv_mutex_t lock;
+    uv_cond_t wake;
+    bool woken;
+    struct job *inbox, **inbox_end;
+    struct job *outgoing, **outgoing_end;
+    struct worker_status status;
+    struct slot_status told[SLOTS_TOLD_MAX];
+    uint32_t n_told;
+    struct device_peaks peaks;
+    bool has_peaks;
+
+    /* of the thread */
+    struct engine *engine;
+    struct model *models[HOSTED_MAX];
+    struct slots *slots[HOSTED_MAX];
+    uint32_t n_models;
+    uint64_t loaded_bytes; /* of the models before the one being loaded */
+    uint64_t idle_since_ns;
+
+    struct worker_facts facts; /* written before WORKER_READY, read after it */
+};
+
+const char *worker_state_name(enum worker_state state)
+{
+    static const char *const names[] = {"loading", "ready", "failed", "lost"};
+    return names[state];
+}
+
+static void notify(struct worker *w)
+{
+    w->options.notify(w->options.user);
+}
+
+static void set_state(struct worker *w, enum worker_state state, const struct err *e)
+{
+    uv_mutex_lock(&w->lock);
+    w->status.state = state;
+    w->status.step_ns = clock_now_ns();
+    if (e != NULL)
+        w->status.error = *e;
+    if (w->engine != NULL)
+        w->status.memory = device_memory(engine_device(w->engine));
+    uv_mutex_unlock(&w->lock);
+    notify(w);
+}
+
+/* ---- loading ---- */
+
+static bool on_progress(void *user, uint64_t done, uint64_t total, uint32_t kernels_built)
+{
+    struct worker *w = user;
+    (void)total;
+    uv_mutex_lock(&w->lock);
+    w->status.bytes_done = w->loaded_bytes + done;
+    w->status.kernels_built = kernels_built;
+    w->status.step_ns = clock_now_ns();
+    uv_mutex_unlock(&w->lock);
+    notify(w);
+    return !atomic_load(&w->stopping);
+}
+
+static void describe_plans(const struct model *m, struct strbuf *out)
+{
+    char line[256];
+    uint32_t shapes[] = {1, model_n_batch(m)};
+    strbuf_init(out, PLAN_BYTES);
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
+        for (uint32_t i = 0; model_plan_line(m, shapes[k], i, line, sizeof line); i++)
+            strbuf_printf(out, "%s %s\n", k == 0 ? "decode" : "prefill", line);
+}
+
+static void deliver(void *user, struct job *j, bool done);
+static void step_begins(void *user);
+static void step_ended(void *user);
+
+static enum status load_model(struct worker *w, uint32_t i, struct err *e)
+{
+    const struct hosted_model *hosted = &w->options.models->items[i];
+    struct load_options options = w->options.load;
+    options.progress = on_progress;
+    options.user = w;
+    options.n_ctx = hosted->n_ctx;
+    enum status status = model_load(w->engine, hosted->file, &options, &w->models[i], e);
+    if (status != ST_OK)
+        return err_prefix(e, "%s: ", hosted->id);
+    struct slots_host host = {.user = w,
+                              .engine = w->engine,
+                              .always_profile = w->options.engine.device.profiling,
+                              .deliver = deliver,
+                              .step_begins = step_begins,
+                              .step_ended = step_ended};
+    w->n_models = i + 1;
+    status = slots_open(&host, w->models[i], hosted, model_n_slots(w->models[i]), &w->slots[i], e);
+    if (status != ST_OK)
+        return status;
+    w->facts.loads[i] = *model_load_report(w->models[i]);
+    describe_plans(w->models[i], &w->facts.plans[i]);
+    w->loaded_bytes += hosted->info->weight_bytes;
+    const struct load_report *r = &w->facts.loads[i];
+    log_info("model loaded model=%s ms=%.0f weights=%llu kv=%llu scratch=%llu in_place=%llu "
+             "upload_gb_s=%.2f overlap_ms=%.1f kernels_built=%u kernels_cached=%u replaced=%u",
+             hosted->id, r->load_ms, (unsigned long long)r->weights_bytes,
+             (unsigned long long)r->kv_bytes, (unsigned long long)r->scratch_bytes,
+             (unsigned long long)r->in_place_bytes, r->upload_gb_s, r->overlap_ms, r->kernels_built,
+             r->kernels_cached, r->n_replaced);
+    return ST_OK;
+}
+
+static enum status load(struct worker *w, struct err *e)
+{
+    enum status status =
+        engine_open(w->options.devices, w->options.device_index, &w->options.engine, &w->engine, e);
+    for (uint32_t i = 0; i < w->options.models->count && status == ST_OK; i++)
+        status = load_model(w, i, e);
+    if (status != ST_OK)
+        return status;
+    w->facts.device = *device_info(engine_device(w->engine));
+    w->facts.caps = device_caps(engine_device(w->engine));
+    return ST_OK;
+}
+
+static void unload(struct worker *w)
+{
+    for (uint32_t i = w->n_models; i > 0; i--) {
+        slots_close(w->slots[i - 1]);
+        model_close(w->models[i - 1]);
+    }
+    engine_close(w->engine);
+}
+
+/* ---- jobs ---- */
+
+/* Tells the loop about a job; after `done` it is no longer ours. */
+static void deliver(void *user, struct job *j, bool done)
+{
+    struct worker *w = user;
+    uv_mutex_lock(&w->lock);
+    if (done) {
+        snprintf(j->timings.device, sizeof j->timings.device, "%s", w->facts.device.name);
+        j->done = true;
+    }
+    bool was_listed = j->listed;
+    if (!was_listed) {
+        j->listed = true;
+        j->outgoing_next = NULL;
+        *w->outgoing_end = j;
+        w->outgoing_end = &j->outgoing_next;
+    }
+    uv_mutex_unlock(&w->lock);
+    if (!was_listed || done)
+        notify(w);
+}
+
+static struct job *take_inbox(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    struct job *list = w->inbox;
+    w->inbox = NULL;
+    w->inbox_end = &w->inbox;
+    uv_mutex_unlock(&w->lock);
+    return list;
+}
+
+/* Gives the jobs that came in to the slots of their model, or fails them if `f` is not NULL. */
+static void admit(struct worker *w, const struct fault *f)
+{
+    for (struct job *j = take_inbox(w), *next; j != NULL; j = next) {
+        next = j->next;
+        j->next = NULL;
+        if (f == NULL) {
+            slots_add(w->slots[j->model->index], j);
+        } else {
+            job_fail(j, f);
+            deliver(w, j, true);
+        }
+    }
+}
+
+static void fail_all(struct worker *w, const struct fault *f)
+{
+    for (uint32_t i = 0; i < w->n_models; i++)
+        if (w->slots[i] != NULL)
+            slots_fail_all(w->slots[i], f);
+    admit(w, f);
+}
+
+/* ---- the thread ---- */
+
+static void step_begins(void *user)
+{
+    struct worker *w = user;
+    uv_mutex_lock(&w->lock);
+    w->status.in_step = true;
+    w->status.step_ns = clock_now_ns();
+    uv_mutex_unlock(&w->lock);
+}
+
+static void step_ended(void *user)
+{
+    struct worker *w = user;
+    struct device_memory memory = device_memory(engine_device(w->engine));
+    uv_mutex_lock(&w->lock);
+    w->status.in_step = false;
+    w->status.step_ns = clock_now_ns();
+    w->status.n_steps++;
+    w->status.memory = memory;
+    uv_mutex_unlock(&w->lock);
+}
+
+static void tell_slots(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    w->n_told = 0;
+    for (uint32_t i = 0; i < w->n_models; i++)
+        w->n_told += slots_describe(w->slots[i], w->told + w->n_told, SLOTS_TOLD_MAX - w->n_told);
+    uv_mutex_unlock(&w->lock);
+}
+
+/* Waits for a job, a wake-up or the end of `ns` (0: for ever). */
+static void wait_for_work(struct worker *w, uint64_t ns)
+{
+    uv_mutex_lock(&w->lock);
+    bool expired = false;
+    while (!w->woken && w->inbox == NULL && !expired) {
+        if (ns == 0)
+            uv_cond_wait(&w->wake, &w->lock);
+        else
+            expired = uv_cond_timedwait(&w->wake, &w->lock, ns) == UV_ETIMEDOUT;
+    }
+    w->woken = false;
+    uv_mutex_unlock(&w->lock);
+}
+
+/* Measures the device's peaks when there is nothing else to do. */
+static void measure(struct worker *w)
+{
+    struct device_peaks peaks;
+    struct err e;
+    enum status status = device_measure_peaks(engine_device(w->engine), &peaks, &e);
+    if (status != ST_OK) {
+        log_warn("device not measured reason=\"%s\"", e.text);
+        peaks = (struct device_peaks){0};
+    }
+    uv_mutex_lock(&w->lock);
+    w->peaks = peaks;
+    w->has_peaks = true;
+    uv_mutex_unlock(&w->lock);
+}
+
+/* Nothing can run: waits, not longer than the waiting jobs' deadlines allow. */
+static void rest(struct worker *w, bool has_jobs)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (has_jobs) {
+        wait_for_work(w, WAIT_NS);
+        return;
+    }
+    if (w->idle_since_ns == 0)
+        w->idle_since_ns = now_ns;
+    if (w->has_peaks)
+        wait_for_work(w, 0);
+    else if (now_ns - w->idle_since_ns < IDLE_NS)
+        wait_for_work(w, IDLE_NS);
+    else
+        measure(w);
+}
+
+/* Steps every model once; false when the device is lost. */
+static bool turn(struct worker *w, bool *stepped, bool *has_jobs)
+{
+    struct err e;
+    *stepped = *has_jobs = false;
+    for (uint32_t i = 0; i < w->n_models; i++) {
+        switch (slots_step(w->slots[i], &e)) {
+        case SLOTS_IDLE: break;
+        case SLOTS_STEPPED: *stepped = true; break;
+        case SLOTS_WAITING: *has_jobs = true; break;
+        case SLOTS_DEVICE_LOST:
+            log_error("device lost device=\"%s\" reason=\"%s\"", w->facts.device.name, e.text);
+            set_state(w, WORKER_LOST, &e);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void serve(struct worker *w)
+{
+    bool stepped, has_jobs, usable = true;
+    struct fault lost;
+    fault_set(&lost, FAULT_DEVICE_LOST, NULL, "the device was lost");
+    while (!atomic_load(&w->stopping)) {
+        if (!usable) {
+            fail_all(w, &lost);
+            wait_for_work(w, 0);
+            continue;
+        }
+        admit(w, NULL);
+        usable = turn(w, &stepped, &has_jobs);
+        tell_slots(w);
+        if (stepped)
+            w->idle_since_ns = 0;
+        else if (usable)
+            rest(w, has_jobs);
+    }
+}
+
+static void run(void *user)
+{
+    struct worker *w = user;
+    struct err e;
+    struct fault f;
+    if (load(w, &e) == ST_OK) {
+        tell_slots(w);
+        set_state(w, WORKER_READY, NULL);
+        serve(w);
+        fault_set(&f, FAULT_DRAINING, NULL, "the server is stopping");
+    } else {
+        fault_from_err(&f, NULL, &e);
+        set_state(w, WORKER_FAILED, &e);
+        while (!atomic_load(&w->stopping)) {
+            admit(w, &f);
+            wait_for_work(w, 0);
+        }
+    }
+    fail_all(w, &f);
+    unload(w);
+}
+
+/* ---- for the others ---- */
+
+enum status worker_open(const struct worker_options *options, struct worker **out, struct err *e)
+{
+    struct worker *w = mem_zalloc(sizeof *w);
+    if (w == NULL)
+        return err_set(e, ST_NO_MEMORY, "worker: out of memory");
+    w->options = *options;
+    w->inbox_end = &w->inbox;
+    w->outgoing_end = &w->outgoing;
+    w->status.step_ns = clock_now_ns();
+    w->facts.device = *device_list_at(options->devices, options->device_index);
+    for (uint32_t i = 0; i < options->models->count; i++)
+        w->status.bytes_total += options->models->items[i].info->weight_bytes;
+    for (uint32_t i = 0; i < HOSTED_MAX; i++)
+        strbuf_init(&w->facts.plans[i], PLAN_BYTES);
+    if (uv_mutex_init(&w->lock) != 0)
+        goto no_lock;
+    if (uv_cond_init(&w->wake) != 0)
+        goto no_cond;
+    if (uv_thread_create(&w->thread, run, w) != 0)
+        goto no_thread;
+    *out = w;
+    return ST_OK;
+no_thread:
+    uv_cond_destroy(&w->wake);
+no_cond:
+    uv_mutex_destroy(&w->lock);
+no_lock:
+    mem_free(w);
+    return err_set(e, ST_NO_MEMORY, "worker: no thread could be started");
+}
+
+void worker_stop(struct worker *w)
+{
+    atomic_store(&w->stopping, true);
+    worker_wake(w);
+}
+
+void worker_close(struct worker *w)
+{
+    if (w == NULL)
+        return;
+    worker_stop(w);
+    uv_thread_join(&w->thread);
+    for (uint32_t i = 0; i < HOSTED_MAX; i++)
+        strbuf_free(&w->facts.plans[i]);
+    uv_cond_destroy(&w->wake);
+    uv_mutex_destroy(&w->lock);
+    mem_free(w);
+}
+
+void worker_submit(struct worker *w, struct job *j)
+{
+    uv_mutex_lock(&w->lock);
+    j->next = NULL;
+    *w->inbox_end = j;
+    w->inbox_end = &j->next;
+    uv_cond_signal(&w->wake);
+    uv_mutex_unlock(&w->lock);
+}
+
+void worker_wake(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    w->woken = true;
+    uv_cond_signal(&w->wake);
+    uv_mutex_unlock(&w->lock);
+}
+
+/* Takes the first of the outgoing jobs; NULL: none. */
+static struct job *pop_outgoing(struct worker *w, bool *done)
+{
+    uv_mutex_lock(&w->lock);
+    struct job *j = w->outgoing;
+    if (j != NULL) {
+        w->outgoing = j->outgoing_next;
+        if (w->outgoing == NULL)
+            w->outgoing_end = &w->outgoing;
+        j->listed = false;
+        *done = j->done;
+    }
+    uv_mutex_unlock(&w->lock);
+    return j;
+}
+
+void worker_collect(struct worker *w, void (*take)(void *user, struct job *j, bool done),
+                    void *user)
+{
+    bool done;
+    for (struct job *j = pop_outgoing(w, &done); j != NULL; j = pop_outgoing(w, &done))
+        take(user, j, done);
+}
+
+void worker_status(struct worker *w, struct worker_status *out)
+{
+    uv_mutex_lock(&w->lock);
+    *out = w->status;
+    uv_mutex_unlock(&w->lock);
+}
+
+uint32_t worker_slots(struct worker *w, struct slot_status *out, uint32_t capacity)
+{
+    uv_mutex_lock(&w->lock);
+    uint32_t n = w->n_told < capacity ? w->n_told : capacity;
+    memcpy(out, w->told, n * sizeof *out);
+    uv_mutex_unlock(&w->lock);
+    return n;
+}
+
+bool worker_peaks(struct worker *w, struct device_peaks *out)
+{
+    uv_mutex_lock(&w->lock);
+    bool known = w->has_peaks;
+    *out = w->peaks;
+    uv_mutex_unlock(&w->lock);
+    return known;
+}
+
+const struct worker_facts *worker_facts(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    bool ready = w->status.state == WORKER_READY || w->status.state == WORKER_LOST;
+    uv_mutex_unlock(&w->lock);
+    return ready ? &w->facts : NULL;
+}

@@ -1,0 +1,74 @@
+/* Workers: one thread for each device, which owns the engine, its models and their slots.
+ *
+ * Jobs come in by worker_submit and come back by worker_collect; in between they belong to the
+ * worker's thread. What others may know of the worker (state, progress, slots) is copied out under
+ * a lock that is never held during a step, so asking never waits for the engine.
+ */
+#ifndef OINFER_SERVER_WORKER_H
+#define OINFER_SERVER_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "server/hosted.h"
+#include "server/job.h"
+#include "server/slots.h"
+
+struct worker_options {
+    const struct device_list *devices; /* borrowed until close, as are the models and the texts */
+    uint32_t device_index;
+    struct engine_options engine;
+    struct load_options load; /* progress and user are the worker's own */
+    const struct hosted_models *models;
+    /* Called on the worker's thread when worker_collect or worker_status has news. */
+    void (*notify)(void *user);
+    void *user;
+};
+
+enum worker_state { WORKER_LOADING, WORKER_READY, WORKER_FAILED, WORKER_LOST };
+const char *worker_state_name(enum worker_state state); /* "loading", ... */
+
+struct worker_status {
+    enum worker_state state;
+    uint64_t bytes_done, bytes_total; /* of the models' weights, all models */
+    uint32_t kernels_built;
+    uint64_t step_ns; /* end of the last step, or of the last sign of progress in loading */
+    bool in_step;     /* the engine is working */
+    uint64_t n_steps;
+    struct device_memory memory; /* at the last step or load */
+    struct err error;            /* FAILED and LOST: why */
+};
+
+/* What became known by loading; complete and immutable from WORKER_READY on. */
+struct worker_facts {
+    struct device_info device;
+    uint32_t caps;
+    struct load_report loads[HOSTED_MAX]; /* by model index */
+    struct strbuf plans[HOSTED_MAX];      /* lines of model_plan_line: decode, then prefill */
+};
+
+struct worker;
+/* Starts the thread, which opens the device and loads the models. */
+enum status worker_open(const struct worker_options *options, struct worker **out, struct err *e);
+/* Asks the thread to end: loading is broken off, jobs fail with FAULT_DRAINING. */
+void worker_stop(struct worker *w);
+void worker_close(struct worker *w); /* stops, joins and frees; accepts NULL */
+
+/* Loop thread. Hands a prepared job over. */
+void worker_submit(struct worker *w, struct job *j);
+/* Wakes the thread: an outbox has room again, or a job was cancelled. Any thread. */
+void worker_wake(struct worker *w);
+/* Loop thread. Calls `take` for each job with news; with done, it is the caller's again. */
+void worker_collect(struct worker *w, void (*take)(void *user, struct job *j, bool done),
+                    void *user);
+
+/* Any thread; never waits for the engine. */
+void worker_status(struct worker *w, struct worker_status *out);
+uint32_t worker_slots(struct worker *w, struct slot_status *out, uint32_t capacity);
+/* Measured once, while idle; false: not yet. */
+bool worker_peaks(struct worker *w, struct device_peaks *out);
+/* NULL before WORKER_READY. */
+const struct worker_facts *worker_facts(struct worker *w);
+
+#endif
