@@ -140,6 +140,25 @@ static size_t mark_spaces(struct byte_buffer *out, const char *text, size_t n, b
     return length;
 }
 
+static bool is_mark(const char *text, size_t n)
+{
+    return n >= SPACE_MARK_BYTES && memcmp(text, SPACE_MARK, SPACE_MARK_BYTES) == 0;
+}
+
+/* Bytes of the symbol at text[0..n). A byte announces the length even if what follows is not of
+ * its character, as in the reference engines; but a space mark is never swallowed, because its
+ * bytes could not be told from it afterwards. */
+static size_t symbol_bytes(const char *text, size_t n)
+{
+    size_t size = utf8_announced_length(text[0]);
+    if (size > n)
+        size = n;
+    for (size_t i = 1; i < size; i++)
+        if (is_mark(text + i, n - i))
+            return i;
+    return size;
+}
+
 enum status spm_encode(const struct tokenizer *t, struct encode_scratch *scratch, const char *text,
                        size_t n, bool prefix, struct token_list *out, struct err *e)
 {
@@ -151,10 +170,8 @@ enum status spm_encode(const struct tokenizer *t, struct encode_scratch *scratch
     bool after_mark = true;
     merge_begin(work);
     for (size_t at = 0; at < length;) {
-        size_t size = utf8_announced_length(marked[at]);
-        if (size > length - at)
-            size = length - at;
-        bool mark = size == SPACE_MARK_BYTES && memcmp(marked + at, SPACE_MARK, size) == 0;
+        bool mark = is_mark(marked + at, length - at);
+        size_t size = symbol_bytes(marked + at, length - at);
         if (mark && !after_mark && t->marks_only_lead) {
             enum status status = emit(t, work, marked, out, e);
             if (status != ST_OK)

@@ -278,6 +278,14 @@ bool tokenizer_has_infill(const struct tokenizer *t)
            t->roles[ROLE_FIM_MIDDLE] != TOKEN_NONE;
 }
 
+void tokenizer_infill(const struct tokenizer *t, token_id *prefix, token_id *suffix,
+                      token_id *middle)
+{
+    *prefix = t->roles[ROLE_FIM_PREFIX];
+    *suffix = t->roles[ROLE_FIM_SUFFIX];
+    *middle = t->roles[ROLE_FIM_MIDDLE];
+}
+
 static bool is_id(const struct tokenizer *t, token_id id)
 {
     return id >= 0 && (uint32_t)id < t->n_tokens;

@@ -65,6 +65,9 @@ token_id tokenizer_bos(const struct tokenizer *t);
 token_id tokenizer_eos(const struct tokenizer *t);
 /* fim_prefix etc. all present. */
 bool tokenizer_has_infill(const struct tokenizer *t);
+/* The three ids of prefix, suffix and middle; TOKEN_NONE where the model has none. */
+void tokenizer_infill(const struct tokenizer *t, token_id *prefix, token_id *suffix,
+                      token_id *middle);
 /* End-of-generation: eos, eot, eom and tokens with the known texts. */
 bool tokenizer_is_eog(const struct tokenizer *t, token_id id);
 bool tokenizer_is_control(const struct tokenizer *t, token_id id);
