@@ -10,6 +10,7 @@ int cli_devices(int argc, char **argv);
 int cli_inspect(int argc, char **argv);
 int cli_complete(int argc, char **argv);
 int cli_bench(int argc, char **argv);
+int cli_perplexity(int argc, char **argv);
 int cli_mkmodel(int argc, char **argv);
 
 #endif

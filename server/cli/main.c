@@ -11,6 +11,8 @@ static const struct command {
 } commands[] = {
     {"inspect", cli_inspect, "show what is in a GGUF file"},
     {"complete", cli_complete, "continue a text"},
+    {"bench", cli_bench, "measure prompt and generation speed"},
+    {"perplexity", cli_perplexity, "score a text"},
     {"mkmodel", cli_mkmodel, "write a synthetic model of a given shape"},
 };
 

@@ -1,0 +1,269 @@
+/* `oinfer bench`: prompt and generation speed, with the meaning of llama-bench's pp and tg.
+ *
+ * ppN: N tokens of a prompt in batches, from an empty context (or after `depth` tokens). tgN: N
+ * tokens one after another. A warm-up comes first and is not counted; the rate of each repetition
+ * is N over its wall time, and the table shows mean, standard deviation and median of the rates.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "server/cli/args.h"
+#include "server/cli/cli.h"
+#include "server/cli/loaded.h"
+
+#define MAX_REPETITIONS 100
+#define TEXT_BYTES      64
+
+struct bench {
+    struct loaded_options load;
+    uint32_t n_prompt, n_generate, n_repetitions, depth;
+    const char *format;
+    struct loaded loaded;
+    token_id *tokens; /* of the prompts: some fixed pseudo-random ids */
+    uint32_t n_results;
+};
+
+struct result {
+    char test[TEXT_BYTES]; /* "pp512", "tg128 @ d2048" */
+    double mean, deviation, median;
+};
+
+/* Generates n tokens; an end-of-generation token is followed by any other, to go on. */
+static enum status generate(struct bench *b, uint32_t n, struct err *e)
+{
+    token_id next = b->tokens[0];
+    for (uint32_t done = 0; done < n;) {
+        struct step_item item = {.session = b->loaded.session,
+                                 .tokens = &next,
+                                 .n_tokens = 1,
+                                 .want = STEP_GREEDY,
+                                 .n_greedy =
+                                     n - done < STEP_MAX_GREEDY ? n - done : STEP_MAX_GREEDY};
+        enum status status = model_step(b->loaded.model, &item, 1, e);
+        if (status != ST_OK)
+            return status;
+        done += item.n_out;
+        next = item.greedy[item.n_out - 1];
+        if (tokenizer_is_eog(model_file_tokenizer(b->loaded.file), next))
+            next = b->tokens[done];
+    }
+    return ST_OK;
+}
+
+static enum status prompt(struct bench *b, uint32_t n, struct err *e)
+{
+    struct step_item item;
+    return loaded_feed(&b->loaded, b->tokens, n, STEP_GREEDY, &item, e);
+}
+
+static int compare_rates(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarise(double *rates, uint32_t n, struct result *r)
+{
+    double sum = 0.0, squares = 0.0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += rates[i];
+    r->mean = sum / n;
+    for (uint32_t i = 0; i < n; i++)
+        squares += (rates[i] - r->mean) * (rates[i] - r->mean);
+    r->deviation = n > 1 ? sqrt(squares / (n - 1)) : 0.0;
+    qsort(rates, n, sizeof *rates, compare_rates);
+    r->median = n % 2 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2.0;
+}
+
+/* Runs one test: the first of the runs is the warm-up. */
+static enum status measure(struct bench *b, const char *name, uint32_t n,
+                           enum status (*work)(struct bench *b, uint32_t n, struct err *e),
+                           struct result *r, struct err *e)
+{
+    double rates[MAX_REPETITIONS];
+    snprintf(r->test, sizeof r->test, b->depth ? "%s%u @ d%u" : "%s%u", name, n, b->depth);
+    for (uint32_t i = 0; i <= b->n_repetitions; i++) {
+        session_rewind(b->loaded.session, 0);
+        enum status status = ST_OK;
+        if (b->depth > 0)
+            status = loaded_feed(&b->loaded, b->tokens, b->depth, STEP_NOTHING, NULL, e);
+        uint64_t start_ns = clock_now_ns();
+        if (status == ST_OK)
+            status = work(b, n, e);
+        if (status != ST_OK)
+            return status;
+        if (i > 0)
+            rates[i - 1] = n * 1e9 / (double)(clock_now_ns() - start_ns);
+    }
+    summarise(rates, b->n_repetitions, r);
+    return ST_OK;
+}
+
+/* ---- output ---- */
+
+static void print_md(struct bench *b, const struct result *r)
+{
+    const struct model_file_info *info = model_file_info(b->loaded.file);
+    if (b->n_results == 0) {
+        printf(
+            "| model | dtype | size MiB | params M | device | threads | test | t/s | median |\n");
+        printf("|---|---|---:|---:|---|---:|---|---:|---:|\n");
+    }
+    printf("| %s | %s | %.2f | %.2f | %s | %u | %s | %.2f ± %.2f | %.2f |\n", info->name,
+           info->quantisation, (double)info->weight_bytes / (1 << 20), (double)info->n_params / 1e6,
+           device_info(engine_device(b->loaded.engine))->name, b->load.n_threads, r->test, r->mean,
+           r->deviation, r->median);
+}
+
+/* A field of CSV or JSON text: quotes and backslashes escaped as the format asks. */
+static void print_quoted(const char *text, const char *quote_as, const char *backslash_as)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            fputs(quote_as, stdout);
+        else if (*text == '\\')
+            fputs(backslash_as, stdout);
+        else if ((unsigned char)*text >= 0x20)
+            putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_csv(struct bench *b, const struct result *r)
+{
+    const struct model_file_info *info = model_file_info(b->loaded.file);
+    if (b->n_results == 0)
+        printf("model,dtype,size_bytes,n_params,device,n_threads,test,avg_ts,stddev_ts,median_ts,"
+               "load_ms,peak_rss_bytes\n");
+    print_quoted(info->name, "\"\"", "\\");
+    printf(",%s,%llu,%llu,", info->quantisation, (unsigned long long)info->weight_bytes,
+           (unsigned long long)info->n_params);
+    print_quoted(device_info(engine_device(b->loaded.engine))->name, "\"\"", "\\");
+    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu\n", b->load.n_threads, r->test, r->mean, r->deviation,
+           r->median, model_load_report(b->loaded.model)->load_ms,
+           (unsigned long long)mem_peak_resident_bytes());
+}
+
+static void print_json(struct bench *b, const struct result *r)
+{
+    const struct model_file_info *info = model_file_info(b->loaded.file);
+    printf("%s{\"model\":", b->n_results == 0 ? "[" : ",\n ");
+    print_quoted(info->name, "\\\"", "\\\\");
+    printf(
+        ",\"dtype\":\"%s\",\"size_bytes\":%llu,\"n_params\":%llu,\"device\":", info->quantisation,
+        (unsigned long long)info->weight_bytes, (unsigned long long)info->n_params);
+    print_quoted(device_info(engine_device(b->loaded.engine))->name, "\\\"", "\\\\");
+    printf(
+        ",\"n_threads\":%u,\"test\":\"%s\",\"avg_ts\":%.4f,\"stddev_ts\":%.4f,\"median_ts\":%.4f,"
+        "\"load_ms\":%.1f,\"peak_rss_bytes\":%llu}",
+        b->load.n_threads, r->test, r->mean, r->deviation, r->median,
+        model_load_report(b->loaded.model)->load_ms, (unsigned long long)mem_peak_resident_bytes());
+}
+
+static const struct format {
+    const char *name;
+    void (*print)(struct bench *b, const struct result *r);
+} formats[] = {{"md", print_md}, {"csv", print_csv}, {"json", print_json}};
+
+static const struct format *find_format(const char *name)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return &formats[i];
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+static enum status make_tokens(struct bench *b, uint32_t n, struct err *e)
+{
+    uint32_t n_vocab = model_file_info(b->loaded.file)->n_vocab, state = 1;
+    b->tokens = mem_array(n, sizeof *b->tokens);
+    if (!b->tokens)
+        return err_set(e, ST_NO_MEMORY, "bench: %u tokens", n);
+    for (uint32_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u; /* Numerical Recipes' generator */
+        b->tokens[i] = (token_id)((state >> 8) % n_vocab);
+    }
+    return ST_OK;
+}
+
+static enum status bench(struct bench *b, struct err *e)
+{
+    const struct format *format = find_format(b->format);
+    uint32_t longest = b->n_prompt > b->n_generate ? b->n_prompt : b->n_generate;
+    if (!b->load.n_ctx)
+        b->load.n_ctx = b->depth + longest + 1;
+    enum status status = loaded_open(&b->load, &b->loaded, e);
+    if (status == ST_OK)
+        status = make_tokens(b, b->depth + longest + 1, e);
+    const struct {
+        const char *name;
+        uint32_t n;
+        enum status (*work)(struct bench *b, uint32_t n, struct err *e);
+    } tests[] = {{"pp", b->n_prompt, prompt}, {"tg", b->n_generate, generate}};
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == ST_OK; i++) {
+        struct result result;
+        if (tests[i].n == 0)
+            continue;
+        status = measure(b, tests[i].name, tests[i].n, tests[i].work, &result, e);
+        if (status != ST_OK)
+            break;
+        format->print(b, &result);
+        fflush(stdout);
+        b->n_results++;
+    }
+    if (b->n_results > 0 && format->print == print_json)
+        printf("]\n");
+    if (status == ST_OK && format->print == print_md)
+        printf("\nload %.0f ms, peak resident %.1f MiB\n",
+               model_load_report(b->loaded.model)->load_ms,
+               (double)mem_peak_resident_bytes() / (1 << 20));
+    mem_free(b->tokens);
+    loaded_close(&b->loaded);
+    return status;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    struct bench b = {.load = {.device = "", .kv = "f16"},
+                      .n_prompt = 512,
+                      .n_generate = 128,
+                      .n_repetitions = 5,
+                      .format = "md"};
+    const struct arg args[] = {
+        {"-m", "--model", "FILE", ARG_TEXT, &b.load.path, true, "GGUF file"},
+        {"-p", "--n-prompt", "N", ARG_COUNT, &b.n_prompt, false, "prompt tokens (512); 0: none"},
+        {"-n", "--n-gen", "N", ARG_COUNT, &b.n_generate, false, "generated tokens (128); 0: none"},
+        {"-r", "--repetitions", "N", ARG_COUNT, &b.n_repetitions, false, "counted runs (5)"},
+        {"-d", "--n-depth", "N", ARG_COUNT, &b.depth, false, "tokens in the context before (0)"},
+        {"--device", NULL, "NAME", ARG_TEXT, &b.load.device, false, "index, part of a name, host"},
+        {"--threads", "-t", "N", ARG_COUNT, &b.load.n_threads, false, "of CPU devices (all)"},
+        {"--batch", "-b", "N", ARG_COUNT, &b.load.n_batch, false, "prompt tokens per step (512)"},
+        {"--kv", NULL, "DTYPE", ARG_TEXT, &b.load.kv, false, "KV cache: f16, f32, q8_0"},
+        {"--force", NULL, "OP=V,..", ARG_TEXT, &b.load.force, false, "kernel variants to use"},
+        {"--stepwise", NULL, NULL, ARG_FLAG, &b.load.stepwise, false, "a launch for every step"},
+        {"-o", "--output", "FORMAT", ARG_TEXT, &b.format, false, "md, csv or json (md)"},
+    };
+    int done = args_parse("bench", "Measures prompt (pp) and generation (tg) speed.", args,
+                          sizeof args / sizeof args[0], argc, argv);
+    if (done >= 0)
+        return done;
+    if (!find_format(b.format) || b.n_repetitions < 1 || b.n_repetitions > MAX_REPETITIONS) {
+        fprintf(stderr, "oinfer bench: -o is md, csv or json; -r is 1 to %d\n", MAX_REPETITIONS);
+        return CLI_USAGE;
+    }
+    log_init(LOG_WARN, 0);
+    struct err e = {0};
+    if (bench(&b, &e) != ST_OK) {
+        fprintf(stderr, "oinfer bench: %s\n", e.text);
+        return CLI_FAILED;
+    }
+    return 0;
+}
