@@ -52,8 +52,8 @@ static int run_mutations(const uint8_t *data, size_t size)
         for (int change = 0; change < CHANGES_PER_INPUT; change++) {
             uint64_t r = next_random(&random);
             size_t at = (size_t)(r >> 16) % size;
-            copy[at] = (r & 1) != 0 ? edges[(r >> 1) % sizeof edges]
-                                    : (uint8_t)(copy[at] ^ (1u << ((r >> 1) & 7)));
+            uint8_t flipped = (uint8_t)(copy[at] ^ 1u << (r >> 1 & 7));
+            copy[at] = (r & 1) != 0 ? edges[(r >> 1) % sizeof edges] : flipped;
         }
         rc = run_copy(copy, size);
     }
