@@ -6,6 +6,7 @@
  *   int8 blocks in or out             NMSE <= 5e-4
  *   linear, f32 x f32                 |err| <= 4 sqrt(k) eps |w||x| per element
  *   linear, quantised weights         NMSE <= 1e-9
+ *   linear, f16 activations           NMSE <= 1e-6: the weights become halves too
  *   argmax                            equal
  * NMSE = sum (got - want)^2 / sum want^2.
  */
@@ -18,6 +19,7 @@
 #include "engine/base/mem.h"
 #include "engine/ops/act.h"
 #include "engine/ops/ref/ref.h"
+#include "engine/ops/rules.h"
 #include "engine/ops/trial_impl.h"
 #include "engine/tensor/quant.h"
 
@@ -98,7 +100,10 @@ static void compare_products(const struct trial *t, const float *got, struct tri
 
 static double linear_bound(const struct trial *t)
 {
-    return t->ref_call.tensors[1].layout == t->call.tensors[1].layout ? BOUND_DOT : BOUND_INT8;
+    const uint32_t act = t->call.tensors[1].layout;
+    if (act == ACT_F16)
+        return BOUND_F16;
+    return t->ref_call.tensors[1].layout == act ? BOUND_DOT : BOUND_INT8;
 }
 
 /* An activation matrix in the variant's format. */
@@ -142,6 +147,42 @@ static enum status compare_cache(const struct trial *t, uint32_t i, const void *
     return st;
 }
 
+/* An op with rules: its numbers as f32, judged by its own bound; or integers, which must be equal. */
+static enum status compare_ruled(const struct trial *t, uint32_t i, const void *got,
+                                 struct trial_result *out, struct err *e)
+{
+    const struct tensor *x = &t->ref_call.tensors[i];
+    if (x->dtype == DT_I32 || t->call.op == OP_TOP_K) {
+        compare_equal(t, i, got, out);
+        return ST_OK;
+    }
+    const uint64_t n = x->bytes / (x->dtype == DT_F16 ? 2 : 4);
+    float *a = mem_array(2 * n, sizeof *a);
+    if (!a)
+        return err_set(e, ST_NO_MEMORY, "trial: no memory for %" PRIu64 " numbers", n);
+    enum status st = quant_to_f32(x->dtype, got, a, n, e);
+    if (st == ST_OK)
+        st = quant_to_f32(x->dtype, t->host[i], a + n, n, e);
+    if (st == ST_OK) {
+        const char *what = "NMSE";
+        double bound = 1, error = 0;
+        if (op_rules(t->call.op)->error) {
+            st = op_rules(t->call.op)->error(t->v, &t->ref_call, t->host, a, a + n, &error, e);
+            what = "share of the rounding bound";
+        } else {
+            bound = x->dtype == DT_F16          ? BOUND_F16
+                    : t->call.op == OP_SOFTMAX ? BOUND_SOFT
+                                                : BOUND_F32;
+            error = ref_nmse(a, a + n, n);
+        }
+        if (st == ST_OK)
+            report(out, error <= bound, isnan(error) ? INFINITY : error, bound,
+                   op_tensor_name(t->call.op, i), what);
+    }
+    mem_free(a);
+    return st;
+}
+
 enum status trial_compare(struct trial *t, uint32_t i, const void *got, struct trial_result *out,
                           struct err *e)
 {
@@ -168,6 +209,7 @@ enum status trial_compare(struct trial *t, uint32_t i, const void *got, struct t
             compare_nmse(got, t->host[i], n, BOUND_SOFT, name, out);
         return ST_OK;
     case OP_ARGMAX: compare_equal(t, i, got, out); return ST_OK;
+    CASE_RULED: return compare_ruled(t, i, got, out, e);
     case OP_EMBED:
     case OP_ADD:
     case OP_REPACK:

@@ -14,6 +14,7 @@
  * w, so a lane holds two neighbouring r of a token and stores 8 bytes.
  * Needs k % 32 == 0. Reading past the last row or token is replaced by a row that exists, or zeros.
  */
+#include "nvidia/ptx.h"
 #if OP_LAYOUT == 2 /* LAYOUT_R4 */
 #include "nvidia/unpack_r4.h"
 #else
@@ -60,19 +61,28 @@ PTX_INLINE void store_w(__local uchar *tile, uint r, const struct raw *raw)
                                                              pairs[4 * c + 2], pairs[4 * c + 3]);
 }
 
+/* Stores rows r and r + 1 of token t. With LINEAR_SWIGLU rows come as 4 gates, then their 4 ups, so
+ * the ups of a lane's two gates are two lanes on. Called by all lanes of a warp. */
 PTX_INLINE void finish(__global float *y, const __global float *bias, uint t, uint r, float s0,
                        float s1, struct linear_params p)
 {
-    if (t >= p.n_tokens)
-        return;
-    __global float *at = y + (ulong)t * p.y_stride + r;
-    if (r < p.m) {
-        s0 += p.has_bias ? bias[r] : 0.0f;
-        at[0] = p.epilogue == LINEAR_ADD ? at[0] + s0 : s0;
+    if (p.has_bias) {
+        s0 += r < p.m ? bias[r] : 0.0f;
+        s1 += r + 1 < p.m ? bias[r + 1] : 0.0f;
     }
-    if (r + 1 < p.m) {
-        s1 += p.has_bias ? bias[r + 1] : 0.0f;
-        at[1] = p.epilogue == LINEAR_ADD ? at[1] + s1 : s1;
+    __global float *row = y + (ulong)t * p.y_stride;
+    if (p.epilogue == LINEAR_SWIGLU) {
+        const float up0 = ptx_shuffle_xor(s0, 2), up1 = ptx_shuffle_xor(s1, 2);
+        const uint out = r / 8 * 4 + r % 8;
+        if (t < p.n_tokens && r + 4 < p.m && r % 8 < 4) {
+            row[out] = s0 / (1.0f + exp(-s0)) * up0;
+            row[out + 1] = s1 / (1.0f + exp(-s1)) * up1;
+        }
+    } else if (t < p.n_tokens) {
+        if (r < p.m)
+            row[r] = p.epilogue == LINEAR_ADD ? row[r] + s0 : s0;
+        if (r + 1 < p.m)
+            row[r + 1] = p.epilogue == LINEAR_ADD ? row[r + 1] + s1 : s1;
     }
 }
 

@@ -9,15 +9,13 @@
 #include "nvidia/ptx.h"
 #include "nvidia/r4.h"
 
-#define WARPS       (LWS / 32)
-#define HIGH_WORDS  (R4_HIGH / 4)
-#define SUPER_WORDS (R4_SUPER / 8) /* words of a row's super scales */
+#define WARPS (LWS / 32)
 
 /* What one lane holds of a chunk: a block of each of the 4 rows. */
 struct r4_raw {
     uint q[4][4 * R4_PLANES];
 #if R4_HIGH
-    uint h[4][HIGH_WORDS];
+    uint h[4][R4_HIGH / 4];
 #endif
     uint s[R4_SCALES / 4];
 #if R4_SUPER
@@ -164,24 +162,17 @@ PTX_INLINE void add_block(const struct r4_raw *raw, const __global uchar *x, uin
 PTX_INLINE float warp_sum(float v)
 {
 #pragma unroll
-    for (uint step = 16; step > 0; step >>= 1) {
-        float other;
-        __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
-                     : "=f"(other)
-                     : "f"(v), "r"(step));
-        v += other;
-    }
+    for (uint mask = 16; mask > 0; mask >>= 1)
+        v += ptx_shuffle_xor(v, mask);
     return v;
 }
 
-/* Rows 4g .. 4g + 3 times tokens t0 .. t0 + TOKENS - 1, by one warp. */
-static void linear_r4_rows(const __global uchar *w, const __global uchar *x, ulong x_stride,
-                           const __global float *bias, __global float *y, struct linear_params p,
-                           uint g, uint t0, uint lane)
+/* acc[t][r] += the lane's share of rows 4g + r times tokens t0 + t. */
+PTX_INLINE void dot_rows(const __global uchar *w, const __global uchar *x, ulong x_stride, uint k,
+                     uint g, uint n_tokens, uint lane, float acc[TOKENS][4])
 {
-    const uint n_blocks = p.k / 32, n_left = min((uint)TOKENS, p.n_tokens - t0);
-    const __global uchar *group = w + g * r4_group_bytes(p.k);
-    float acc[TOKENS][4];
+    const uint n_blocks = k / 32;
+    const __global uchar *group = w + g * r4_group_bytes(k);
 #pragma unroll
     for (uint t = 0; t < TOKENS; t++)
 #pragma unroll
@@ -197,33 +188,50 @@ static void linear_r4_rows(const __global uchar *w, const __global uchar *x, ulo
         if (first + lane < n_blocks) {
 #pragma unroll
             for (uint t = 0; t < TOKENS; t++)
-                add_block(&raw, x + (t0 + min(t, n_left - 1)) * x_stride, p.k, first + lane, acc[t]);
-        }
-    }
-#pragma unroll
-    for (uint t = 0; t < TOKENS; t++) {
-#pragma unroll
-        for (uint r = 0; r < 4; r++) {
-            float sum = warp_sum(acc[t][r]);
-            const uint row = 4 * g + r;
-            if (lane == r && row < p.m && t < n_left) {
-                __global float *at = y + (ulong)(t0 + t) * p.y_stride + row;
-                sum += p.has_bias ? bias[row] : 0.0f;
-                *at = p.epilogue == LINEAR_ADD ? *at + sum : sum;
-            }
+                add_block(&raw, x + min(t, n_tokens - 1) * x_stride, k, first + lane, acc[t]);
         }
     }
 }
 
+/* Row groups group * WARPS + warp and on; with LINEAR_SWIGLU, pairs of a gate and an up group. */
 static void linear_r4_step(const __global uchar *w, const __global uchar *x,
                            const __global float *bias, __global float *y, struct linear_params p,
                            uint group, uint n_groups)
 {
-    const uint lane = get_local_id(0) & 31, row_groups = (p.m + 3) / 4;
+    const uint lane = get_local_id(0) & 31, warp = get_local_id(0) >> 5;
+    const bool pairs = p.epilogue == LINEAR_SWIGLU;
+    const uint rows = pairs ? p.m / 2 : p.m, row_groups = (rows + 3) / 4;
     const ulong x_stride = ((ulong)p.k + p.k / 32 * 8 + 63) / 64 * 64;
-    for (uint g = group * WARPS + (get_local_id(0) >> 5); g < row_groups; g += n_groups * WARPS)
-        for (uint t0 = 0; t0 < p.n_tokens; t0 += TOKENS)
-            linear_r4_rows(w, x, x_stride, bias, y, p, g, t0, lane);
+    for (uint g = group * WARPS + warp; g < row_groups; g += n_groups * WARPS) {
+        for (uint t0 = 0; t0 < p.n_tokens; t0 += TOKENS) {
+            const uint n = min((uint)TOKENS, p.n_tokens - t0);
+            float sums[TOKENS][4] = {{0.0f}}, ups[TOKENS][4];
+#pragma unroll 1
+            for (uint part = 0; part <= pairs; part++) { /* the up group first */
+#pragma unroll
+                for (uint i = 0; i < 4 * TOKENS; i++)
+                    ups[i / 4][i % 4] = sums[i / 4][i % 4];
+                dot_rows(w, x + t0 * x_stride, x_stride, p.k, pairs ? 2 * g + 1 - part : g, n, lane,
+                         sums);
+            }
+#pragma unroll
+            for (uint t = 0; t < TOKENS; t++) {
+#pragma unroll
+                for (uint r = 0; r < 4; r++) {
+                    const uint row = 4 * g + r, in = pairs ? 8 * g + r : row;
+                    float sum = warp_sum(sums[t][r]), up = pairs ? warp_sum(ups[t][r]) : 0.0f;
+                    if (lane != r || row >= rows || t >= n)
+                        continue;
+                    __global float *at = y + (ulong)(t0 + t) * p.y_stride + row;
+                    sum += p.has_bias ? bias[in] : 0.0f;
+                    if (pairs)
+                        *at = sum / (1.0f + exp(-sum)) * (up + (p.has_bias ? bias[in + 4] : 0.0f));
+                    else
+                        *at = p.epilogue == LINEAR_ADD ? *at + sum : sum;
+                }
+            }
+        }
+    }
 }
 
 KERNEL(LWS) void linear_r4(const __global uchar *w, ulong w_offset, const __global uchar *x,

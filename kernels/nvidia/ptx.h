@@ -58,6 +58,16 @@ PTX_INLINE void ptx_mma_16816(float *c, const uint *a, const uint *b)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The value that lane `lane ^ mask` of the warp has. */
+PTX_INLINE float ptx_shuffle_xor(float v, uint mask)
+{
+    float r;
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
+                     : "=f"(r)
+                     : "f"(v), "r"(mask));
+    return r;
+}
+
 /* Bytes of {a, b} picked by the four digits of `selector`. */
 PTX_INLINE uint ptx_permute(uint a, uint b, uint selector)
 {

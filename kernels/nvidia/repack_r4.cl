@@ -3,9 +3,8 @@
 #include "nvidia/r4.h"
 #include "weight.h"
 
-/* Four consecutive numbers of a block as bytes in the order of a word: number 4i + b in byte b. */
 #if R4_IS_KM
-/* Group g of 32 numbers of super-block b: q of numbers l and l + 16. */
+/* Of group g of 32 numbers of super-block b: numbers l and l + 16. */
 static uchar2 numbers_of(const __global uchar *b, uint g, uint l)
 {
     const __global uchar *qs = b + WEIGHT_BYTES - 128 + 32 * (g / 2);
@@ -102,13 +101,21 @@ static void zero_block(__global uchar *chunk, uint nb, uint r, uint j)
             chunk[r4_quants(nb, r, plane, j) + i] = 0;
     for (uint i = 0; i < R4_HIGH; i++)
         chunk[r4_high(nb, r, j) + i] = 0;
-    for (uint i = 0; i < R4_SCALES / 4; i++) /* every scale of row r, whatever their order */
-        chunk[r4_scales(nb, j) + i / 2 * 8 + 2 * r + i % 2] = 0;
+    __global uchar *scales = chunk + r4_scales(nb, j);
+#if R4_IS_KM
+    scales[r] = scales[4 + r] = 0;
+#else
+    for (uint i = 0; i < R4_SCALES; i += 8)
+        scales[i + 2 * r] = scales[i + 2 * r + 1] = 0;
+#endif
+#if R4_SUPER
+    if (j % 8 == 0)
+        for (uint i = 0; i < R4_SUPER / 4; i++)
+            chunk[r4_super(nb, j) + R4_SUPER / 4 * r + i] = 0;
+#endif
 }
 
-/* Item `item` of n_rows (rounded up to whole row groups) x k / 32. Zeroed rows keep whatever super
- * scale memory holds out of the sums: their quants' product with a zero scale is dropped by the
- * reader, which does not store rows past m. */
+/* Item `item` of n_rows (rounded up to whole row groups) x k / 32. */
 static void repack_r4_step(const __global uchar *src, __global uchar *dst, struct repack_params p,
                            uint item)
 {
