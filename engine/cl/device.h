@@ -59,7 +59,7 @@ struct device_info {
 };
 
 /* Makes drivers that keep a cache of their own keep it below this folder, unless the user chose
- * another place. Call it before device_list_open, if at all. */
+ * another place; NULL: nothing. Call it before device_list_open, if at all. */
 enum status device_list_cache_dir(const char *cache_dir, struct err *e);
 
 struct device_list;

@@ -221,6 +221,8 @@ static void describe_host(struct entry *entry)
 enum status device_list_cache_dir(const char *cache_dir, struct err *e)
 {
     char path[CACHE_PATH_BYTES];
+    if (cache_dir == NULL)
+        return ST_OK;
     int n = snprintf(path, sizeof path, "%s/pocl", cache_dir);
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(e, ST_INVALID, "cache directory %s: over %d bytes", cache_dir,

@@ -7,8 +7,7 @@
 
 #define PATH_BYTES 1024
 
-/* The user's cache folder for compiled kernels; NULL when the environment names none. */
-static const char *cache_folder(char *buffer, size_t n)
+const char *loaded_cache_folder(char *buffer, size_t n)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length = -1;
@@ -37,7 +36,8 @@ enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct
     *l = (struct loaded){0};
     char cache[PATH_BYTES];
     const struct engine_options engine = {
-        .device = {.cache_dir = cache_folder(cache, sizeof cache)},
+        .device = {.cache_dir = loaded_cache_folder(cache, sizeof cache),
+                   .trial_command = "/proc/self/exe"},
         .n_threads = o->n_threads,
         .stepwise = o->stepwise,
         .force = o->force,

@@ -21,6 +21,9 @@ struct loaded {
     struct session *session;
 };
 
+/* The user's cache folder for compiled kernels ($XDG_CACHE_HOME/oinfer or ~/.cache/oinfer), in
+ * buffer[n]; NULL when the environment names none. */
+const char *loaded_cache_folder(char *buffer, size_t n);
 /* On failure everything is closed again. */
 enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct err *e);
 void loaded_close(struct loaded *l);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/cl/trial.h"
 #include "server/cli/cli.h"
 
 static const struct command {
@@ -9,6 +10,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    {"devices", cli_devices, "list the OpenCL devices and what they can do"},
     {"inspect", cli_inspect, "show what is in a GGUF file"},
     {"complete", cli_complete, "continue a text"},
     {"bench", cli_bench, "measure prompt and generation speed"},
@@ -27,6 +29,9 @@ static void print_help(FILE *out)
 
 int main(int argc, char **argv)
 {
+    int trial = trial_build_main(argc, argv);
+    if (trial >= 0)
+        return trial;
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;
