@@ -18,10 +18,11 @@ typedef int32_t p_int;
 
 /* Activation formats: how a [n_tokens][k] matrix of activations lies in memory. The bytes of each
  * are act_bytes() in engine/ops/act.h, which also describes the layouts in full. */
-#define ACT_F32 0 /* [n_tokens][k] float */
-#define ACT_Q8  1 /* int8 blocks of 32 for few tokens (decode): see act.h */
-#define ACT_Q8T 2 /* the same numbers packed in tiles of tokens (prefill): see act.h */
-#define ACT_F16 3 /* [n_tokens][k] half */
+#define ACT_F32  0 /* [n_tokens][k] float */
+#define ACT_Q8   1 /* int8 blocks of 32 for few tokens (decode): see act.h */
+#define ACT_Q8T  2 /* the same numbers packed in tiles of tokens (prefill): see cpu/q8t.h */
+#define ACT_F16  3 /* [n_tokens][k] half */
+#define ACT_TILE 6 /* tokens of a tile of ACT_Q8T */
 
 /* What OP_LINEAR does with a finished sum. */
 #define LINEAR_STORE 0 /* y[t][r] = sum */
@@ -55,8 +56,8 @@ struct quantize_params {
 };
 
 /* linear: w [m][k] (dtype and layout: the variant's), x [n_tokens][k] (act: the variant's),
- * bias [m] float, y [n_tokens][y_stride] float. bias is added when has_bias, before the epilogue.
- */
+ * bias [m] float in the layout's order of rows, y [n_tokens][y_stride] float. bias is added when
+ * has_bias, before the epilogue. */
 struct linear_params {
     p_uint m, k, n_tokens, y_stride, epilogue, has_bias;
 };
@@ -108,6 +109,70 @@ struct argmax_params {
  * (group == group_stride: plain stacking; group 16, stride 32: gate and up interleaved). */
 struct repack_params {
     p_uint n_rows, k, m_total, row0, group, group_stride;
+};
+
+/* matmul: a [batch][m][k] ([batch][k][m] when trans_a), b [batch][k][n] ([batch][n][k] when
+ * trans_b), c, y [batch][m][n], all of the variant's dtype: y = alpha a b + beta c. c is read when
+ * beta is not 0, and may be y. */
+struct matmul_params {
+    p_uint m, n, k, batch, trans_a, trans_b;
+    float alpha, beta;
+};
+
+/* softmax: x, mask, y [rows][len] of the variant's dtype. y = softmax(scale * x + mask) of each
+ * row, or its logarithm when log; mask is read when has_mask. A row that is -inf throughout gives
+ * zeros (log: -inf). Source for the one-pass form: Milakov and Gimelshein 2018. */
+struct softmax_params {
+    p_uint rows, len, log, has_mask;
+    float scale;
+};
+
+/* top_k: x [rows][len] float -> index [rows][k] int, found [rows][k] float: the k largest in order,
+ * lower index first on ties, NaN after everything else. k <= len, k <= TOP_K_MAX. */
+#define TOP_K_MAX 64
+struct top_k_params {
+    p_uint rows, len, k;
+};
+
+/* elementwise: x, y, z [n] of the variant's dtype; y is read by ELEMENTWISE_ADD, _MUL and _SWIGLU.
+ * z = x + y, x * y, silu(x), gelu(x) (tanh form), max(x, 0), silu(x) * y, factor * x. */
+#define ELEMENTWISE_ADD    0
+#define ELEMENTWISE_MUL    1
+#define ELEMENTWISE_SILU   2
+#define ELEMENTWISE_GELU   3
+#define ELEMENTWISE_RELU   4
+#define ELEMENTWISE_SWIGLU 5
+#define ELEMENTWISE_SCALE  6
+struct elementwise_params {
+    p_uint n, fn;
+    float factor;
+};
+
+/* sparse_gemv: y [m] = A x, A [m][k] sparse, x [k] float.
+ * SPARSE_CSR: values [nnz] float, col_indices [nnz] int, row_ptr [m + 1] int. SPARSE_2_4: two
+ * values of each four columns are kept: values [m][k / 2] float, col_indices [m][ceil(k / 32)] int,
+ * whose bits 4 g .. 4 g + 3 hold the two positions (2 bits each, first value lowest) of group g of
+ * the 8 that an int covers; k a multiple of 4; row_ptr is not read. */
+#define SPARSE_CSR 0
+#define SPARSE_2_4 1
+struct sparse_gemv_params {
+    p_uint m, k, nnz, format;
+};
+
+/* conv2d: x [n][c][h][w] (CONV_NCHW) or [n][h][w][c] (CONV_NHWC), w [o][c / groups][kh][kw],
+ * bias [o] (read when has_bias), y [n][o][ho][wo] or [n][ho][wo][o], of the variant's dtype.
+ *   y[o][p][q] = act(bias[o] + sum over c, r, s of w[o][c][r][s] *
+ *                    x[c][p stride_h - pad_h + r dil_h][q stride_w - pad_w + s dil_w])
+ * with zeros outside of x; ho = (h + 2 pad_h - dil_h (kh - 1) - 1) / stride_h + 1, wo alike.
+ * Output channel o reads the c / groups channels of its group. */
+#define CONV_NCHW 0
+#define CONV_NHWC 1
+#define CONV_NONE 0
+#define CONV_RELU 1
+#define CONV_SILU 2
+struct conv2d_params {
+    p_uint n, c, h, w, o, kh, kw, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups;
+    p_uint has_bias, act, layout, ho, wo;
 };
 
 #endif

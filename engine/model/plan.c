@@ -101,6 +101,7 @@ void plan__set_counts(const struct plan *p, const struct plan_step *s, uint32_t 
     case OP_ADD: params->add.n = n_rows * p->values[s->operands[0].value].columns; break;
     case OP_ARGMAX: params->argmax.n_rows = n_rows; break;
     case OP_REPACK:
+    CASE_RULED:
     case OP_COUNT: break;
     }
 }
@@ -202,6 +203,7 @@ static bool float_output(const struct plan *p, const struct plan_step *s, uint32
     case OP_QUANTIZE:
     case OP_ARGMAX:
     case OP_REPACK:
+    CASE_RULED:
     case OP_COUNT: return false;
     }
     const struct plan_value *v = &p->values[s->operands[*operand].value];

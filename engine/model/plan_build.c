@@ -478,6 +478,7 @@ enum status plan__build(struct plan *p, uint32_t typical_tokens, struct err *e)
         case OP_QUANTIZE:
         case OP_ADD:
         case OP_REPACK:
+        CASE_RULED:
         case OP_COUNT:
             return err_set(e, ST_INTERNAL, "graph node %u: %s is not for graphs", i,
                            op_name(n->op));

@@ -4,8 +4,8 @@
  * ACT_Q8 (k multiple of 32), per token, one row of act_row_bytes(): int8 q[k]; then float d[k/32]
  *   (scale: absmax / 127 of the block); then int s[k/32] (sum of the block's q). Row padded to 64
  *   bytes. x = q * d. Rounding: to nearest, ties away from zero.
- * ACT_Q8T: as ACT_Q8 but tokens in tiles of ACT_TILE: the variant family that reads it
- * (kernels/cpu) documents it.
+ * ACT_Q8T (k multiple of 32): the numbers of ACT_Q8 in tiles of ACT_TILE tokens, drawn in
+ *   kernels/cpu/q8t.h.
  */
 #ifndef OINFER_OPS_ACT_H
 #define OINFER_OPS_ACT_H

@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "engine/ops/act.h"
-#include "engine/ops/variant.h"
-
-#define DIM_MAX (1u << 26)
+#include "engine/ops/check_dims.h"
+#include "engine/ops/rules.h"
 
 static const uint8_t tensor_kinds[OP_COUNT][OP_MAX_TENSORS] = {
     [OP_EMBED] = {KIND_WEIGHT, KIND_I32, KIND_F32},
@@ -22,6 +21,12 @@ static const uint8_t tensor_kinds[OP_COUNT][OP_MAX_TENSORS] = {
     [OP_ADD] = {KIND_F32, KIND_F32, KIND_F32},
     [OP_ARGMAX] = {KIND_F32, KIND_I32, KIND_F32},
     [OP_REPACK] = {KIND_BYTES, KIND_WEIGHT},
+    [OP_MATMUL] = {KIND_REAL, KIND_REAL, KIND_REAL, KIND_REAL},
+    [OP_SOFTMAX] = {KIND_REAL, KIND_REAL, KIND_REAL},
+    [OP_TOP_K] = {KIND_F32, KIND_I32, KIND_F32},
+    [OP_ELEMENTWISE] = {KIND_REAL, KIND_REAL, KIND_REAL},
+    [OP_SPARSE_GEMV] = {KIND_F32, KIND_I32, KIND_I32, KIND_F32, KIND_F32},
+    [OP_CONV2D] = {KIND_REAL, KIND_REAL, KIND_REAL, KIND_REAL},
 };
 
 enum tensor_kind op_tensor_kind(enum op_id op, uint32_t i)
@@ -57,7 +62,12 @@ void op_extent(const struct op_call *call, uint64_t *rows, uint64_t *tokens)
     case OP_SWIGLU: *rows = p->swiglu.n, *tokens = p->swiglu.n_tokens; break;
     case OP_ADD: *rows = p->add.n; break;
     case OP_ARGMAX: *rows = p->argmax.len, *tokens = p->argmax.n_rows; break;
-    case OP_REPACK: *rows = p->repack.n_rows, *tokens = p->repack.k; break;
+    case OP_REPACK:
+        *rows = p->repack.n_rows, *tokens = p->repack.k;
+        break;
+    CASE_RULED:
+        op_rules(call->op)->extent(p, rows, tokens);
+        break;
     case OP_COUNT: *rows = 0; break;
     }
 }
@@ -76,6 +86,7 @@ uint32_t op_columns(const struct op_call *call)
     case OP_REPACK: return p->repack.k;
     case OP_ADD:
     case OP_ARGMAX:
+    CASE_RULED:
     case OP_COUNT: break;
     }
     return 0;
@@ -166,65 +177,12 @@ uint64_t op_tensor_bytes(const struct op_call *call, uint32_t i)
         return i == 0 ? layout_bytes(t->dtype, LAYOUT_FILE, q->n_rows, q->k)
                       : layout_bytes(t->dtype, (enum weight_layout)t->layout, q->m_total, q->k);
     }
+    CASE_RULED:
+        return op_rules(call->op)->tensor_bytes(call, i);
     case OP_COUNT: break;
     }
     return 0;
 }
-
-/* One dimension of a call, for the checks and their messages. */
-struct dim {
-    const char *name;
-    uint64_t value;
-};
-
-static enum status check_dims(const char *op, const struct dim *dims, uint32_t n, struct err *e)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (dims[i].value == 0 || dims[i].value > DIM_MAX)
-            return err_set(e, ST_INVALID, "%s: %s is %" PRIu64 ", expected 1 to %u", op,
-                           dims[i].name, dims[i].value, DIM_MAX);
-    return ST_OK;
-}
-
-/* value >= limit, for strides; and value <= limit, for positions inside something. */
-static enum status check_at_least(const char *op, const char *name, uint64_t value, uint64_t limit,
-                                  struct err *e)
-{
-    if (value >= limit)
-        return ST_OK;
-    return err_set(e, ST_INVALID, "%s: %s is %" PRIu64 ", expected at least %" PRIu64, op, name,
-                   value, limit);
-}
-
-static enum status check_at_most(const char *op, const char *name, uint64_t value, uint64_t limit,
-                                 struct err *e)
-{
-    if (value <= limit)
-        return ST_OK;
-    return err_set(e, ST_INVALID, "%s: %s is %" PRIu64 ", expected at most %" PRIu64, op, name,
-                   value, limit);
-}
-
-static enum status check_multiple(const char *op, const char *name, uint64_t value, uint64_t of,
-                                  struct err *e)
-{
-    if (of > 0 && value % of == 0)
-        return ST_OK;
-    return err_set(e, ST_INVALID, "%s: %s is %" PRIu64 ", expected a multiple of %" PRIu64, op,
-                   name, value, of);
-}
-
-#define CHECK(call)               \
-    do {                          \
-        enum status st_ = (call); \
-        if (st_ != ST_OK)         \
-            return st_;           \
-    } while (0)
-#define CHECK_DIMS(...)                                                            \
-    do {                                                                           \
-        const struct dim dims_[] = {__VA_ARGS__};                                  \
-        CHECK(check_dims(op, dims_, (uint32_t)(sizeof dims_ / sizeof *dims_), e)); \
-    } while (0)
 
 static enum status check_linear(const struct variant *v, const struct op_call *call, struct err *e)
 {
@@ -314,7 +272,10 @@ static enum status check_params(const struct variant *v, const struct op_call *c
     case OP_ARGMAX:
         CHECK_DIMS({"n_rows", p->argmax.n_rows}, {"len", p->argmax.len});
         return check_at_least(op, "x_stride", p->argmax.x_stride, p->argmax.len, e);
-    case OP_REPACK: return check_repack(v, call, e);
+    case OP_REPACK:
+        return check_repack(v, call, e);
+    CASE_RULED:
+        return op_rules(call->op)->check(v, call, e);
     case OP_COUNT: break;
     }
     return err_set(e, ST_INVALID, "op %u: no such op", (unsigned)call->op);
@@ -327,7 +288,7 @@ static uint32_t tensor_align(enum tensor_kind kind, const struct tensor *t)
         return t->layout == ACT_F32 || t->layout == ACT_F16 ? 4 : 64;
     if (kind == KIND_WEIGHT && t->layout != LAYOUT_FILE)
         return t->layout == LAYOUT_R16 ? 64 : 16;
-    if (kind == KIND_WEIGHT || kind == KIND_BYTES || kind == KIND_CACHE)
+    if (kind == KIND_WEIGHT || kind == KIND_BYTES || kind == KIND_CACHE || kind == KIND_REAL)
         return t->dtype == DT_F32 ? 4 : 2;
     return 4;
 }
@@ -345,6 +306,7 @@ static enum status check_type(const struct variant *v, const struct op_call *cal
     case KIND_F32: dtype = DT_F32, layout = 0; break;
     case KIND_I32: dtype = DT_I32, layout = 0; break;
     case KIND_BYTES: dtype = v->dtype, layout = LAYOUT_FILE; break;
+    case KIND_REAL: dtype = v->dtype, layout = 0; break;
     case KIND_WEIGHT:
     case KIND_CACHE: dtype = v->dtype, layout = v->layout; break;
     case KIND_ACT: layout = v->ref ? layout : v->act; break;
@@ -401,6 +363,9 @@ enum status op_check(const struct variant *v, const struct op_call *call, struct
         CHECK(check_multiple(op_name(v->op), "columns", columns, v->k_multiple, e));
     if (v->k_max > 0)
         CHECK(check_at_most(op_name(v->op), "columns", columns, v->k_max, e));
+    const char *why = variant_refuses(v, call);
+    if (why)
+        return err_set(e, ST_UNSUPPORTED, "%s %s: %s", op_name(v->op), v->name, why);
     for (uint32_t i = 0; i < op_tensor_count(call->op); i++)
         CHECK(check_tensor(v, call, i, e));
     return ST_OK;

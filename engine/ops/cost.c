@@ -1,6 +1,6 @@
 /* The work of a call, for rates and roofs: bytes (each input read once, each output written once)
  * and floating-point operations (a multiply-add is two). Pure functions. */
-#include "engine/ops/variant.h"
+#include "engine/ops/rules.h"
 
 uint64_t attention_scratch_bytes(struct device *d, const struct attention_params *p)
 {
@@ -54,7 +54,10 @@ uint64_t op_flops(const struct op_call *call)
     case OP_ROPE_KV: return 3ull * rows * tokens * p->rope_kv.head_dim;
     case OP_SWIGLU: return 4ull * rows * tokens;
     case OP_EMBED:
-    case OP_ADD: return rows * tokens;
+    case OP_ADD:
+        return rows * tokens;
+    CASE_RULED:
+        return op_rules(call->op)->flops(p);
     case OP_ARGMAX:
     case OP_REPACK:
     case OP_COUNT: break;

@@ -1,6 +1,7 @@
 /* Layouts: bytes of weights and activations as they lie in device memory. Pure functions. */
 #include "engine/ops/act.h"
 #include "engine/ops/op.h"
+#include "kernels/cpu/q8t.h"
 
 struct layout_row {
     enum weight_layout layout;
@@ -55,5 +56,8 @@ uint64_t act_row_bytes(uint32_t act, uint64_t k)
 
 uint64_t act_bytes(uint32_t act, uint64_t n_tokens, uint64_t k)
 {
+    if (act == ACT_Q8T)
+        return k % 32 == 0 ? round_up((n_tokens + ACT_TILE - 1) / ACT_TILE * Q8T_TILE(k) * 4, 64)
+                           : 0;
     return act_row_bytes(act, k) * n_tokens;
 }

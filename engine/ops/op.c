@@ -10,7 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/ops/variant.h"
+#include "engine/ops/rules.h"
 
 #define MAX_GROUPS (1u << 20) /* kernels loop over more blocks than that */
 
@@ -108,7 +108,9 @@ static enum status bind_tensor(struct op_step *s, uint32_t i, struct err *e)
 static enum status bind_scratch(struct op_step *s, struct err *e)
 {
     const uint32_t index = 2 * op_tensor_count(s->v->op);
-    const uint64_t need = stage_blocks(&s->v->stages[0], &s->call) * s->v->scratch_bytes;
+    const uint64_t need = s->v->scratch != SCRATCH_BLOCKS
+                              ? op_rules(s->v->op)->scratch(s->v, &s->call)
+                              : stage_blocks(&s->v->stages[0], &s->call) * s->v->scratch_bytes;
     const uint64_t offset = 0;
     if (need == 0 || (s->scratch && buffer_bytes(s->scratch) >= need))
         return ST_OK;
@@ -134,7 +136,7 @@ static enum status bind_params(struct op_step *s, struct err *e)
     if (s->v->ref)
         return ST_OK;
     enum status st = bind_scratch(s, e);
-    const uint32_t index = 2 * op_tensor_count(s->v->op) + (s->v->scratch_bytes ? 2 : 0);
+    const uint32_t index = 2 * op_tensor_count(s->v->op) + (variant_has_scratch(s->v) ? 2 : 0);
     for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
         st = kernel_set_bytes(s->kernels[k], index, &s->call.params, op_params_bytes(s->v->op), e);
         s->gws[k] = (size_t)stage_groups(s, k) * s->lws[k];
@@ -154,13 +156,15 @@ static enum status open_kernels(struct op_step *s, struct err *e)
             s->lws[k] /= 2;
     }
     for (uint32_t k = 0; k < VARIANT_MAX_STAGES && v->stages[k].entry;) {
-        char defines[256], dtype[32] = "";
+        char defines[512], dtype[32] = "";
         if (v->dtype != DT_ANY)
             snprintf(dtype, sizeof dtype, "-DOP_DTYPE=%d ", v->dtype);
-        snprintf(defines, sizeof defines,
-                 "%s-DOP_ACT=%u -DOP_LAYOUT=%u -DROWS=%u -DTOKENS=%u -DLWS=%zu -DLWS2=%zu%s%s",
-                 dtype, v->act, v->layout, v->stages[0].rows, v->stages[0].tokens, s->lws[0],
-                 s->lws[1], v->defines ? " " : "", v->defines ? v->defines : "");
+        snprintf(
+            defines, sizeof defines,
+            "%s-DOP_ACT=%u -DOP_LAYOUT=%u -DROWS=%u -DTOKENS=%u -DLWS=%zu -DLWS2=%zu -DLWS3=%zu "
+            "-DLWS4=%zu%s%s",
+            dtype, v->act, v->layout, variant_rows_of(v), variant_tokens_of(v), s->lws[0],
+            s->lws[1], s->lws[2], s->lws[3], v->defines ? " " : "", v->defines ? v->defines : "");
         enum status st = kernel_open(s->d, v->file, defines, v->stages[k].entry, &s->kernels[k], e);
         if (st != ST_OK)
             return st;

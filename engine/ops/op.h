@@ -21,6 +21,15 @@ enum op_id {
     OP_COUNT
 };
 
+/* The ops that no model uses, for the switches over ops. */
+#define CASE_RULED       \
+    case OP_MATMUL:      \
+    case OP_SOFTMAX:     \
+    case OP_TOP_K:       \
+    case OP_ELEMENTWISE: \
+    case OP_SPARSE_GEMV: \
+    case OP_CONV2D
+
 #define OP_MAX_TENSORS       6
 #define ATTENTION_MAX_SPLITS 64
 
@@ -35,6 +44,12 @@ union op_params {
     struct add_params add;
     struct argmax_params argmax;
     struct repack_params repack;
+    struct matmul_params matmul;
+    struct softmax_params softmax;
+    struct top_k_params top_k;
+    struct elementwise_params elementwise;
+    struct sparse_gemv_params sparse_gemv;
+    struct conv2d_params conv2d;
 };
 
 struct op_call {
@@ -80,6 +95,12 @@ struct variant_query {
  * among those whose needs the device has and whose self-test passed. NULL: there is none. On `host`
  * the reference of the op (name "ref", LAYOUT_FILE, ACT_F32, KV_PLAIN). */
 const struct variant *variant_choose(struct device *d, const struct variant_query *query);
+/* The best variant for a whole call (dtype: of its tensors), judged by its shape as well. NULL:
+ * none. Names one if name is not NULL. */
+const struct variant *variant_for_call(struct device *d, const struct op_call *call,
+                                       enum dtype dtype, const char *name);
+/* Why the variant cannot run a call of this shape (static text); NULL: it can. */
+const char *variant_refuses(const struct variant *v, const struct op_call *call);
 /* i-th variant of an op that the device could run; NULL past the end. */
 const struct variant *variant_at(struct device *d, enum op_id op, uint32_t i);
 

@@ -22,7 +22,7 @@ static void describe_reference(struct trial *t, const union op_params *params, e
         const enum tensor_kind kind = op_tensor_kind(call->op, i);
         struct tensor *x = &call->tensors[i];
         x->dtype = kind == KIND_I32 ? DT_I32 : DT_F32;
-        if (kind == KIND_WEIGHT || kind == KIND_CACHE || kind == KIND_BYTES)
+        if (kind == KIND_WEIGHT || kind == KIND_CACHE || kind == KIND_BYTES || kind == KIND_REAL)
             x->dtype = dtype;
         x->bytes = op_tensor_bytes(call, i) * (kind == KIND_CACHE ? TRIAL_SLOTS : 1);
     }
@@ -129,7 +129,7 @@ static enum status upload_act(struct trial *t, struct err *e)
     struct op_call call = {.tensors = {{.dtype = DT_F32}, *x}};
     call.params.quantize = (struct quantize_params){p->n_tokens, p->k, p->k};
     enum status st = convert(t, &call, &query, t->host[1], t->ref_call.tensors[1].bytes, e);
-    if (st != ST_OK || (x->layout != ACT_Q8 && x->layout != ACT_F16))
+    if (st != ST_OK || (x->layout != ACT_Q8 && x->layout != ACT_Q8T && x->layout != ACT_F16))
         return st;
     t->ref_call.tensors[1].layout = x->layout;
     t->ref_call.tensors[1].bytes = x->bytes;
@@ -218,13 +218,21 @@ static enum status check_output(struct trial *t, uint32_t i, struct trial_result
 static enum status run_swiglu_reference(struct trial *t, struct err *e)
 {
     const struct linear_params *p = &t->call.params.linear;
-    float *rows = mem_array((size_t)p->n_tokens * p->m, sizeof *rows);
+    float *rows = mem_array((size_t)(p->n_tokens + 1) * p->m, sizeof *rows);
     if (!rows)
         return err_set(e, ST_NO_MEMORY, "trial: no memory for %u x %u rows", p->n_tokens, p->m);
+    /* bias comes in the layout's order of rows */
+    const float *bias = t->host[2];
+    float *apart = rows + (size_t)p->n_tokens * p->m;
+    const uint32_t group = layout_rows((enum weight_layout)t->v->layout);
+    for (uint32_t r = 0; p->has_bias && r < p->m; r++) {
+        const uint32_t half = r / group % 2, i = r / group / 2 * group + r % group;
+        apart[half * (p->m / 2) + i] = bias[r];
+    }
     struct op_call linear = t->ref_call, swiglu = {.op = OP_SWIGLU};
     linear.params.linear.epilogue = LINEAR_STORE;
     linear.params.linear.y_stride = p->m;
-    void *linear_data[] = {t->host[0], t->host[1], t->host[2], rows};
+    void *linear_data[] = {t->host[0], t->host[1], apart, rows};
     swiglu.params.swiglu = (struct swiglu_params){p->n_tokens, p->m / 2, p->m, 0};
     void *swiglu_data[] = {rows, t->host[3]};
     enum status st = variant_reference(OP_LINEAR)->ref(&linear, linear_data, e);

@@ -147,7 +147,8 @@ static enum status compare_cache(const struct trial *t, uint32_t i, const void *
     return st;
 }
 
-/* An op with rules: its numbers as f32, judged by its own bound; or integers, which must be equal. */
+/* An op with rules: its numbers as f32, judged by its own bound; or integers, which must be equal.
+ */
 static enum status compare_ruled(const struct trial *t, uint32_t i, const void *got,
                                  struct trial_result *out, struct err *e)
 {
@@ -170,9 +171,9 @@ static enum status compare_ruled(const struct trial *t, uint32_t i, const void *
             st = op_rules(t->call.op)->error(t->v, &t->ref_call, t->host, a, a + n, &error, e);
             what = "share of the rounding bound";
         } else {
-            bound = x->dtype == DT_F16          ? BOUND_F16
+            bound = x->dtype == DT_F16         ? BOUND_F16
                     : t->call.op == OP_SOFTMAX ? BOUND_SOFT
-                                                : BOUND_F32;
+                                               : BOUND_F32;
             error = ref_nmse(a, a + n, n);
         }
         if (st == ST_OK)
@@ -208,8 +209,11 @@ enum status trial_compare(struct trial *t, uint32_t i, const void *got, struct t
         if (i == 5)
             compare_nmse(got, t->host[i], n, BOUND_SOFT, name, out);
         return ST_OK;
-    case OP_ARGMAX: compare_equal(t, i, got, out); return ST_OK;
-    CASE_RULED: return compare_ruled(t, i, got, out, e);
+    case OP_ARGMAX:
+        compare_equal(t, i, got, out);
+        return ST_OK;
+    CASE_RULED:
+        return compare_ruled(t, i, got, out, e);
     case OP_EMBED:
     case OP_ADD:
     case OP_REPACK:

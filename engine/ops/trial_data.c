@@ -5,6 +5,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/ops/act.h"
+#include "engine/ops/rules.h"
 #include "engine/ops/trial_impl.h"
 #include "engine/tensor/quant.h"
 
@@ -126,6 +127,10 @@ enum status trial_fill(struct trial *t, struct err *e)
         break;
     case OP_ATTENTION:
         fill_meta(t->host[3], call->params.attention.n_tokens, call->params.attention.kv_max);
+        break;
+    CASE_RULED:
+        if (op_rules(call->op)->fill)
+            op_rules(call->op)->fill(call, t->host);
         break;
     case OP_ARGMAX: fill_argmax(&call->params.argmax, t->host[0], &state); break;
     case OP_NORM:

@@ -56,6 +56,27 @@ const char *variant_tunables(const struct variant *v)
     return v->tunables ? v->tunables : "";
 }
 
+bool variant_has_scratch(const struct variant *v)
+{
+    return v->scratch_bytes > 0 || v->scratch != SCRATCH_BLOCKS;
+}
+
+uint32_t variant_rows_of(const struct variant *v)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < VARIANT_MAX_STAGES; i++)
+        most = v->stages[i].rows > most ? v->stages[i].rows : most;
+    return most;
+}
+
+uint32_t variant_tokens_of(const struct variant *v)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < VARIANT_MAX_STAGES; i++)
+        most = v->stages[i].tokens > most ? v->stages[i].tokens : most;
+    return most;
+}
+
 const struct variant *variant_reference(enum op_id op)
 {
     return &reference_rows[op];

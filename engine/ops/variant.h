@@ -9,9 +9,24 @@
 #include "engine/ops/op.h"
 
 #define DT_ANY             (-1)
-#define VARIANT_MAX_STAGES 2
+#define VARIANT_MAX_STAGES 4
 
 enum grid_kind { GRID_NONE, GRID_ITEMS, GRID_GROUPS, GRID_SPLITS, GRID_UNITS };
+
+/* Private memory that does not follow from the blocks of the first stage: sized by the op's rules.
+ * SCRATCH_ROWS: operands converted to f32, each in the order in which it is read; SCRATCH_PANELS:
+ * in panels of a tile's rows or columns; SCRATCH_COLUMNS: input patches as columns (im2col);
+ * SCRATCH_TILES: transformed tiles (Winograd). */
+enum scratch_kind { SCRATCH_BLOCKS, SCRATCH_ROWS, SCRATCH_PANELS, SCRATCH_COLUMNS, SCRATCH_TILES };
+/* Shapes that a variant is made for; the op's rules know what each means. */
+enum shape_kind {
+    SHAPES_ALL,
+    SHAPES_SMALL,     /* matmul: m or n under 128 */
+    SHAPES_POINTWISE, /* conv2d: 1 x 1, stride 1, no padding */
+    SHAPES_WINOGRAD,  /* conv2d: 3 x 3, stride and dilation 1 */
+    SHAPES_DEPTHWISE, /* conv2d: a group per channel */
+    SHAPES_CONSTANT   /* conv2d: weights that fit in constant memory */
+};
 
 /* One launch of a variant: kernels.def says how rows, tokens and lws make the grid. */
 struct stage {
@@ -32,6 +47,8 @@ struct variant {
     int priority;
     const char *defines, *tunables;
     uint32_t scratch_bytes;
+    enum scratch_kind scratch;
+    enum shape_kind only;
     struct stage stages[VARIANT_MAX_STAGES];
     ref_fn ref; /* the C function of a reference, else NULL */
 };
@@ -48,13 +65,27 @@ enum variant_mark { VARIANT_UNTESTED, VARIANT_PASSED, VARIANT_FAILED };
 enum variant_mark variant_mark_get(struct device *d, const struct variant *v);
 void variant_mark_set(struct device *d, const struct variant *v, enum variant_mark mark);
 
+bool variant_has_scratch(const struct variant *v);
+/* Rows and tokens of its blocks, as the builds get them: the largest of its stages. */
+uint32_t variant_rows_of(const struct variant *v);
+uint32_t variant_tokens_of(const struct variant *v);
+
 /* Names of an op's tensors, in order; NULL past the end. */
 const char *op_tensor_name(enum op_id op, uint32_t i);
 uint32_t op_tensor_count(enum op_id op);
 bool op_tensor_is_output(enum op_id op, uint32_t i);
 /* What a tensor of an op holds: it decides dtype, layout and alignment. KIND_BYTES: a weight in its
- * file layout, whatever the variant's. */
-enum tensor_kind { KIND_NONE, KIND_F32, KIND_I32, KIND_WEIGHT, KIND_CACHE, KIND_ACT, KIND_BYTES };
+ * file layout, whatever the variant's. KIND_REAL: plain numbers of the variant's dtype. */
+enum tensor_kind {
+    KIND_NONE,
+    KIND_F32,
+    KIND_I32,
+    KIND_WEIGHT,
+    KIND_CACHE,
+    KIND_ACT,
+    KIND_BYTES,
+    KIND_REAL
+};
 enum tensor_kind op_tensor_kind(enum op_id op, uint32_t i);
 /* Bytes of the op's params struct. */
 size_t op_params_bytes(enum op_id op);

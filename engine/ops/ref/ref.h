@@ -21,4 +21,11 @@ void ref_act_store(uint32_t act, void *rows, uint64_t row, uint32_t k, const flo
 /* Dot product of n floats, summed in double. */
 double ref_dot(const float *a, const float *b, uint32_t n);
 
+/* Element i of an array of f32 or f16, from and to f32. */
+float ref_load(enum dtype dtype, const void *x, uint64_t i);
+void ref_store(enum dtype dtype, void *x, uint64_t i, float v);
+/* sum (got - want)^2 / sum want^2; the sum of squares itself when want is all zeros. Where both are
+ * the same infinity, or both NaN, they agree. */
+double ref_nmse(const float *got, const float *want, uint64_t n);
+
 #endif
