@@ -214,7 +214,9 @@ static enum status check_output(struct trial *t, uint32_t i, struct trial_result
     return st;
 }
 
-/* The reference of a linear with LINEAR_SWIGLU: all rows stored, then the gated activation. */
+/* The reference of a linear with LINEAR_SWIGLU: all rows stored, then the gated activation. The
+ * variant's bias lies in the order of its rows, groups of gate and up in turn; here gate comes
+ * first. */
 static enum status run_swiglu_reference(struct trial *t, struct err *e)
 {
     const struct linear_params *p = &t->call.params.linear;
