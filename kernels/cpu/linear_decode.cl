@@ -1,4 +1,4 @@
-/* linear for few tokens (1 to 8): y = w x, weights in LAYOUT_R16, read once for TOKENS tokens.
+/* linear for few tokens (mostly 1 to 8): y = w x, weights in LAYOUT_R16, read once for TOKENS tokens.
  *
  *            k                    lanes = 16 rows of a row group; a group of work walks a
  *       +---------+               contiguous share of the row groups, each one a single stream.
@@ -8,6 +8,7 @@
  * OP_ACT is the format of x. ACT_Q8: the inner sums are exact integers (cpu_dot), started at
  * -zero * sum of x; ACT_F32: they are float, and exact weights times exact activations.
  */
+#include "cpu/epilogue.h"
 #include "cpu/r16.h"
 
 #define X_IS_Q8 (OP_ACT == ACT_Q8)
@@ -25,8 +26,9 @@
 #endif
 #endif
 
-/* Largest k: sizes the array of sums (R16_MAX_K in engine/ops/layout.c). */
-#define R16_MAX_K 32768
+/* What sizes the array of sums: k_max in kernels.def, and the tokens of a round. */
+#define R16_MAX_K  32768
+#define MAX_TOKENS 8
 
 /* Rows of activations, and what is computed of them once for all row groups. */
 struct rows {
@@ -54,12 +56,13 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
         acc[t] = odd[t] = (float16)(0.0f);
     }
     for (uint k = 0; k < x->k; k += 2) {
-        float16 w0 = r16_float(w, k), w1 = r16_float(w, k + 1);
+        float16 columns[2];
+        r16_columns(w, k, columns);
         CPU_PREFETCH(w + (ulong)k * 32 * R16_LINES, PREFETCH_BYTES);
         CPU_UNROLL
         for (uint t = 0; t < TOKENS; t++) {
-            acc[t] = fma(w0, (float16)(xt[t][k]), acc[t]);
-            odd[t] = fma(w1, (float16)(xt[t][k + 1]), odd[t]);
+            acc[t] = fma(columns[0], (float16)(xt[t][k]), acc[t]);
+            odd[t] = fma(columns[1], (float16)(xt[t][k + 1]), odd[t]);
         }
     }
     CPU_UNROLL
@@ -200,7 +203,7 @@ CPU_INLINE void row_group_dot(const __global uchar *w, const struct rows *x, con
 #if X_IS_Q8 && OP_DTYPE == DT_Q6_K
 #define HAS_SUMS 1
 typedef short sum_t;
-#define SUMS (8 * R16_MAX_K / 16)
+#define SUMS (MAX_TOKENS * R16_MAX_K / 16)
 
 /* Sums of 16 activations: q6_K has a scale per 16 columns. */
 CPU_INLINE void sum_blocks(const struct rows *x, sum_t *sums)
@@ -219,7 +222,7 @@ CPU_INLINE void sum_blocks(const struct rows *x, sum_t *sums)
 #elif !X_IS_Q8 && !R16_IS_FLOAT
 #define HAS_SUMS 1
 typedef float sum_t;
-#define SUMS (8 * R16_MAX_K / SUM_K)
+#define SUMS (MAX_TOKENS * R16_MAX_K / SUM_K)
 
 CPU_INLINE void sum_blocks(const struct rows *x, sum_t *sums)
 {
@@ -243,46 +246,17 @@ typedef float sum_t;
 #endif
 #endif
 
-/* y[0 .. min(16, n)) = v */
-CPU_INLINE void store_rows(__global float *y, float16 v, uint n, bool add)
-{
-    if (n >= 16) {
-        vstore16(add ? v + vload16(0, y) : v, 0, y);
-    } else {
-        float lanes[16];
-        vstore16(v, 0, lanes);
-        for (uint i = 0; i < n; i++)
-            y[i] = add ? y[i] + lanes[i] : lanes[i];
-    }
-}
-
-CPU_INLINE float16 load_rows(const __global float *p, uint n)
-{
-    if (n >= 16)
-        return vload16(0, p);
-    float lanes[16];
-    for (uint i = 0; i < 16; i++)
-        lanes[i] = i < n ? p[i] : 0.0f;
-    return vload16(0, lanes);
-}
-
 /* Tokens t0 .. t0 + TOKENS - 1 (those below x->n are stored) of row group g. */
 CPU_INLINE void row_group(const __global uchar *w, const struct rows *x, const sum_t *sums,
                           const __global float *bias, __global float *y,
                           const struct linear_params *p, uint g, uint t0)
 {
-    const ulong group_bytes = r16_group_bytes(p->k);
     float16 acc[TOKENS];
-    row_group_dot(w + g * group_bytes, x, sums, t0, acc);
-    const uint row = 16 * g, n = min(16u, p->m - row);
+    row_group_dot(w + g * r16_group_bytes(p->k), x, sums, t0, acc);
     CPU_UNROLL
     for (uint t = 0; t < TOKENS; t++) {
-        if (t0 + t >= x->n)
-            break;
-        float16 v = acc[t];
-        if (p->has_bias)
-            v += load_rows(bias + row, n);
-        store_rows(y + (ulong)(t0 + t) * p->y_stride + row, v, n, p->epilogue == LINEAR_ADD);
+        if (t0 + t < x->n)
+            cpu_finish(y + (ulong)(t0 + t) * p->y_stride, bias, p, g, acc[t]);
     }
 }
 
@@ -297,43 +271,39 @@ CPU_INLINE void row_group_swiglu(const __global uchar *w, const struct rows *x, 
     row_group_dot(w + (2 * g + 1) * group_bytes, x, sums, t0, up);
     CPU_UNROLL
     for (uint t = 0; t < TOKENS; t++) {
-        if (t0 + t >= x->n)
-            break;
-        if (p->has_bias) {
-            gate[t] += vload16(0, bias + 32 * g);
-            up[t] += vload16(0, bias + 32 * g + 16);
-        }
-        store_rows(y + (ulong)(t0 + t) * p->y_stride + 16 * g, cpu_silu(gate[t]) * up[t],
-                   min(16u, p->m / 2 - 16 * g), false);
+        if (t0 + t < x->n)
+            cpu_finish_pair(y + (ulong)(t0 + t) * p->y_stride, bias, p, 2 * g, gate[t], up[t]);
     }
 }
 
-/* w: row groups of m rows; x [n_tokens] rows in OP_ACT; bias [m] float; y [n_tokens][y_stride].
- * n_tokens is 1 to 8. */
+/* w: row groups of m rows; x [n_tokens] rows in OP_ACT; bias [m] float; y [n_tokens][y_stride]. */
 static void linear_decode_step(const __global uchar *w, const __global uchar *x_rows,
                                const __global float *bias, __global float *y,
                                struct linear_params p, uint group, uint n_groups)
 {
     struct rows x;
-    x.x = x_rows;
     x.k = p.k;
-    x.n = p.n_tokens;
     x.stride = X_IS_Q8 ? (p.k + p.k / 4 + 63) / 64 * 64 : p.k * 4;
-#if HAS_SUMS
-    sum_t sums[SUMS];
-    sum_blocks(&x, sums);
-#else
-    const sum_t *sums = 0;
-#endif
     const bool swiglu = p.epilogue == LINEAR_SWIGLU;
     uint begin, end;
     cpu_share((p.m + (swiglu ? 31 : 15)) / (swiglu ? 32 : 16), group, n_groups, &begin, &end);
-    for (uint g = begin; g < end; g++) {
-        for (uint t0 = 0; t0 < x.n; t0 += TOKENS) {
-            if (swiglu)
-                row_group_swiglu(w, &x, sums, bias, y, &p, g, t0);
-            else
-                row_group(w, &x, sums, bias, y, &p, g, t0);
+    for (uint first = 0; first < p.n_tokens; first += MAX_TOKENS) {
+        x.x = x_rows + first * x.stride;
+        x.n = min(p.n_tokens - first, (uint)MAX_TOKENS);
+        __global float *out = y + (ulong)first * p.y_stride;
+#if HAS_SUMS
+        sum_t sums[SUMS];
+        sum_blocks(&x, sums);
+#else
+        const sum_t *sums = 0;
+#endif
+        for (uint g = begin; g < end; g++) {
+            for (uint t0 = 0; t0 < x.n; t0 += TOKENS) {
+                if (swiglu)
+                    row_group_swiglu(w, &x, sums, bias, out, &p, g, t0);
+                else
+                    row_group(w, &x, sums, bias, out, &p, g, t0);
+            }
         }
     }
 }

@@ -15,7 +15,8 @@
  *  q5_K  256   32 nibbles, 8 high bits, 2 scales, 2 mins, 1 {d, dmin}
  *  q6_K  256   32 nibbles, 16 pairs of high bits, 4 scales, 1 {d, unused}
  *  f32     2    2 of 16 float: one k each
- *  f16     2    1: 16 half of k, then 16 half of k + 1; bf16 the same
+ *  f16     2    1: 16 half of k, then 16 half of k + 1
+ *  bf16    2    1: 16 pairs {k, k + 1}, one per row
  *
  * nibbles of 32-blocks: block b, line i (0..3): low half quad i, high half quad i + 4.
  * nibbles of q4_K, q5_K: group of 64 j, line i (0..7): low half quad i of sub-block 2j, high half
@@ -141,17 +142,43 @@ CPU_INLINE float16 r16_min(const __global uint16 *u, uint j, uint b)
 }
 #endif
 
+#define R16_COLUMNS 4
+
+/* The weights of 16 rows in columns k (a multiple of 4) .. k + 3 of the stream at w. */
+CPU_INLINE void r16_columns(const __global uchar *w, uint k, float16 *columns)
+{
+    const uint j = k / 64 % R16_PAIRS, b = k / 32 % 2, i = k / 4 % 8;
+    const __global uint16 *u =
+        (const __global uint16 *)(w + (ulong)(k / R16_UNIT_K) * R16_UNIT_BYTES);
+    const uint16 q = r16_quad(u, j, b, i);
+    const float16 scale = r16_scale(u, j, b, i / 4);
+#if R16_HAS_MIN
+    const float16 low = r16_min(u, j, b);
+#else
+    const float16 low = scale * -(float)R16_ZERO;
+#endif
+    CPU_UNROLL
+    for (uint c = 0; c < 4; c++)
+        columns[c] = fma(convert_float16(as_int16((q >> (8 * c)) & 0xffu)), scale, low);
+}
+
 #else /* float dtypes */
 
-/* The weights of 16 rows in column k of the stream at w. */
-CPU_INLINE float16 r16_float(const __global uchar *w, uint k)
+#define R16_COLUMNS 2
+
+/* The weights of 16 rows in columns k (even) and k + 1 of the stream at w. */
+CPU_INLINE void r16_columns(const __global uchar *w, uint k, float16 *columns)
 {
 #if OP_DTYPE == DT_F32
-    return ((const __global float16 *)w)[k];
+    columns[0] = ((const __global float16 *)w)[k];
+    columns[1] = ((const __global float16 *)w)[k + 1];
 #elif OP_DTYPE == DT_F16
-    return vload_half16(k, (const __global half *)w);
+    columns[0] = vload_half16(k, (const __global half *)w);
+    columns[1] = vload_half16(k + 1, (const __global half *)w);
 #else
-    return as_float16(convert_uint16(((const __global ushort16 *)w)[k]) << 16);
+    const uint16 pairs = ((const __global uint16 *)w)[k / 2];
+    columns[0] = as_float16(pairs << 16);
+    columns[1] = as_float16(pairs & 0xffff0000u);
 #endif
 }
 

@@ -53,6 +53,8 @@ CPU_INLINE void repack_lane(const __global uchar *row, uint unit, __global uchar
     for (uint i = 0; i < 2; i++) {
 #if OP_DTYPE == DT_F32
         ((__global uint *)out)[16 * i + lane] = load_u32(src + 4 * i);
+#elif OP_DTYPE == DT_BF16
+        ((__global ushort *)out)[2 * lane + i] = load_u16(src + 2 * i);
 #else
         ((__global ushort *)out)[16 * i + lane] = load_u16(src + 2 * i);
 #endif

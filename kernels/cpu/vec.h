@@ -41,6 +41,45 @@ CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, const __global int *x)
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*x));
     return acc;
 }
+#elif CPU_ISA > 0
+#if CPU_ISA == 2
+#ifdef CAP_ASM_VEX
+#define CPU_VEX "%{vex%} "
+#define CPU_YMM "x"
+#else
+#define CPU_VEX ""
+#define CPU_YMM "v"
+#endif
+CPU_INLINE int8 cpu_dot8(int8 acc, uint8 w, int8 x)
+{
+    __asm__(CPU_VEX "vpdpbusd %2, %1, %0" : "+" CPU_YMM(acc) : CPU_YMM(w), CPU_YMM(x));
+    return acc;
+}
+#else
+/* Bytes of w are at most 127 or all multiples of 128: a pair of products fits in 16 bits. */
+CPU_INLINE int8 cpu_dot8_pairs(int8 acc, uint8 w, int8 x)
+{
+    const short16 ones = (short16)(1);
+    short16 pairs;
+    int8 sums;
+    __asm__("vpmaddubsw %2, %1, %0" : "=x"(pairs) : "x"(w), "x"(x));
+    __asm__("vpmaddwd %2, %1, %0" : "=x"(sums) : "x"(pairs), "x"(ones));
+    return acc + sums;
+}
+CPU_INLINE int8 cpu_dot8(int8 acc, uint8 w, int8 x)
+{
+#if OP_DTYPE == DT_Q8_0
+    acc = cpu_dot8_pairs(acc, w & 0x80808080u, x);
+    w &= 0x7f7f7f7fu;
+#endif
+    return cpu_dot8_pairs(acc, w, x);
+}
+#endif
+CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, const __global int *x)
+{
+    const int8 xs = (int8)(*x);
+    return (int16)(cpu_dot8(acc.lo, w.lo, xs), cpu_dot8(acc.hi, w.hi, xs));
+}
 #endif
 
 /* e^x to 2 units in the last place: 2^n times a polynomial of the rest, without the library's
@@ -48,7 +87,8 @@ CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, const __global int *x)
 CPU_INLINE float16 cpu_exp(float16 x)
 {
     x = fmin(x, 88.0f);
-    float16 n = rint(x * 1.44269504f);
+    /* adding 1.5 * 2^23 rounds to the nearest integer */
+    float16 n = fma(x, (float16)(1.44269504f), (float16)(12582912.0f)) - 12582912.0f;
     float16 r = fma(n, (float16)(-0.693359375f), x);
     r = fma(n, (float16)(2.12194440e-4f), r);
     float16 p = (float16)(1.9875691500e-4f);

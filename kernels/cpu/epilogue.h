@@ -1,0 +1,59 @@
+/* What the linear kernels of CPU devices do with 16 finished sums: bias, then store, add or SwiGLU. */
+#ifndef CPU_EPILOGUE_H
+#define CPU_EPILOGUE_H
+
+#include "cpu/vec.h"
+
+/* y[0 .. min(16, n)) = v, or += v */
+CPU_INLINE void cpu_store_rows(__global float *y, float16 v, uint n, bool add)
+{
+    if (n >= 16) {
+        vstore16(add ? v + vload16(0, y) : v, 0, y);
+    } else {
+        float lanes[16];
+        vstore16(v, 0, lanes);
+        for (uint i = 0; i < n; i++)
+            y[i] = add ? y[i] + lanes[i] : lanes[i];
+    }
+}
+
+CPU_INLINE float16 cpu_load_rows(const __global float *p, uint n)
+{
+    if (n >= 16)
+        return vload16(0, p);
+    float lanes[16];
+    for (uint i = 0; i < 16; i++)
+        lanes[i] = i < n ? p[i] : 0.0f;
+    return vload16(0, lanes);
+}
+
+/* Sums of row group g of one token, whose row of y is given; nothing if g is past the end. */
+CPU_INLINE void cpu_finish(__global float *y, const __global float *bias,
+                           const struct linear_params *p, uint g, float16 v)
+{
+    const uint row = 16 * g;
+    if (row >= p->m)
+        return;
+    const uint n = min(16u, p->m - row);
+    if (p->has_bias)
+        v += cpu_load_rows(bias + row, n);
+    cpu_store_rows(y + row, v, n, p->epilogue == LINEAR_ADD);
+}
+
+/* Sums of row groups g (even) and g + 1: under LINEAR_SWIGLU those of gate and up. */
+CPU_INLINE void cpu_finish_pair(__global float *y, const __global float *bias,
+                                const struct linear_params *p, uint g, float16 a, float16 b)
+{
+    if (p->epilogue != LINEAR_SWIGLU) {
+        cpu_finish(y, bias, p, g, a);
+        cpu_finish(y, bias, p, g + 1, b);
+    } else if (16 * g < p->m) {
+        if (p->has_bias) {
+            a += vload16(0, bias + 16 * g);
+            b += vload16(0, bias + 16 * g + 16);
+        }
+        vstore16(cpu_silu(a) * b, g / 2, y);
+    }
+}
+
+#endif
