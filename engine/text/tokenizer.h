@@ -87,8 +87,10 @@ struct tokenize_options {
     bool parse_special;  /* texts of control tokens become those tokens (user-defined always do) */
     uint32_t max_tokens; /* refuse more (ST_CONTEXT_FULL, with both counts); 0: no limit */
 };
-/* Appends the ids of n bytes of text (any bytes; NUL allowed; invalid UTF-8 goes through the byte
- * fallback) to *out. On failure *out is as before. Any thread. */
+/* Appends the ids of n bytes of text to *out. Any bytes, NUL too; what is not well-formed UTF-8
+ * goes through the byte fallback in SPM, counts as U+FFFD in BPE (like the reference engines; its
+ * words are of characters) and vanishes in WPM. Characters that a BPE vocabulary has no bytes for
+ * vanish too. At most 256 MiB, else ST_INVALID. On failure *out is as before. Any thread. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                              const struct tokenize_options *options, struct token_list *out,
                              struct err *e);
@@ -98,9 +100,10 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
  * and copies at most `size` bytes; call with size 0 to ask. */
 size_t tokenizer_piece(const struct tokenizer *t, token_id id, bool special, char *buffer,
                        size_t size);
-/* Joined pieces of a list; SPM drops the space it adds in front of the text when `strip_prefix`.
- * Any bytes may come out (a character can be split over tokens). *text is mem_free'd by the caller,
- * NUL-terminated, *length without the NUL. Bad id: ST_INVALID naming it. */
+/* Joined pieces of a list. With `strip_prefix` the space that encoding puts in front of text, at
+ * the start and behind special tokens, is dropped again (SPM, WPM): decode(encode(text)) is the
+ * text. Any bytes may come out (a character can be split over tokens). *text is mem_free'd by the
+ * caller, NUL-terminated, *length without the NUL. Bad id: ST_INVALID naming it. */
 enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, uint32_t n,
                              bool special, bool strip_prefix, char **text, size_t *length,
                              struct err *e);

@@ -87,7 +87,7 @@ static inline void small_spm(struct small_vocab *v)
     v->source.scores = v->scores;
 }
 
-/* 0..255 bytes, then the merged tokens, then 3 control tokens and a user-defined one. */
+/* 0..255 bytes, then the merged tokens, then 3 control and 2 user-defined tokens. */
 static inline void small_bpe(struct small_vocab *v)
 {
     static const char *const merges[] = {"h e", "l l", "he ll", "hell o", "\xC4\xA0 w",
@@ -111,6 +111,7 @@ static inline void small_bpe(struct small_vocab *v)
     v->source.eos = small_add(v, "<|im_end|>", 0, TOKEN_CONTROL);
     small_add(v, "<|im|>", 0, TOKEN_CONTROL);
     small_add(v, "<tool>", 0, TOKEN_USER_DEFINED);
+    small_add(v, "<tool>s", 0, TOKEN_USER_DEFINED);
     v->source.merges = v->merges;
 }
 

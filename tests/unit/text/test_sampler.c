@@ -76,6 +76,12 @@ static void keep_best(const double *value, const double *p, int count, double ma
     memcpy(kept, chosen, sizeof chosen);
 }
 
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x > y ? -1 : x < y;
+}
+
 /* The chain as the papers write it, one full pass after another. */
 static void reference(const struct sampler_params *q, const float *logits, bool *kept, double *p)
 {
@@ -351,6 +357,47 @@ static void mirostat_2_truncates_at_mu(void **state)
     sampler_close(s);
 }
 
+/* Mirostat 1 with its target held (eta 0) draws exactly the k best of its formula. */
+static void mirostat_1_keeps_k(void **state)
+{
+    (void)state;
+    static const float taus[] = {0.1f, 0.5f, 1.0f, 1.3f, 1.8f};
+    float logits[N];
+    fill_logits(logits);
+    for (size_t row = 0; row < sizeof taus / sizeof taus[0]; row++) {
+        double value[N], p[N], products = 0.0, squares = 0.0;
+        bool kept[N], drawn[N] = {false};
+        for (int i = 0; i < N; i++) {
+            value[i] = logits[i];
+            kept[i] = true;
+        }
+        softmax(logits, kept, 1.0, p);
+        double sorted[N];
+        memcpy(sorted, p, sizeof sorted);
+        qsort(sorted, N, sizeof *sorted, descending);
+        for (int i = 0; i + 1 < N; i++) {
+            double t = log((i + 2.0) / (i + 1.0));
+            products += t * log(sorted[i] / sorted[i + 1]);
+            squares += t * t;
+        }
+        double s_hat = products / squares, epsilon = s_hat - 1.0;
+        double k = pow(epsilon * pow(2.0, 2.0 * (double)taus[row]) / (1.0 - pow(N, -epsilon)),
+                       1.0 / s_hat);
+        assert_true(k < N - 1);
+        keep_best(value, p, k < 1.0 ? 1 : (int)k, HUGE_VAL, kept);
+        struct sampler_params q;
+        sampler_params_default(&q);
+        q.mirostat = 1;
+        q.mirostat_tau = taus[row];
+        q.mirostat_eta = 0.0f;
+        struct sampler *s = open_sampler(&q, N);
+        for (int i = 0; i < DRAWS; i++)
+            drawn[draw(s, logits)] = true;
+        sampler_close(s);
+        assert_memory_equal(drawn, kept, sizeof kept);
+    }
+}
+
 /* Both versions hold the average surprise near tau on a long-tailed distribution. */
 static void mirostat_holds_the_surprise(void **state)
 {
@@ -544,6 +591,7 @@ int main(void)
         cmocka_unit_test(penalties_follow_their_formulas),
         cmocka_unit_test(bias_moves_and_bans),
         cmocka_unit_test(mirostat_2_truncates_at_mu),
+        cmocka_unit_test(mirostat_1_keeps_k),
         cmocka_unit_test(mirostat_holds_the_surprise),
         cmocka_unit_test(log_probabilities_are_of_the_raw_logits),
         cmocka_unit_test(numbers_that_are_none_are_named),

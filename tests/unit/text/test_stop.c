@@ -118,6 +118,7 @@ static void stops_of_chat_and_characters_at_every_cut(void **state)
         {{1, {"\xE2\x82\xAC"}}, "1\xE2\x82\xA1 2\xE2\x82\xAC 3"}, /* prefix of another sign */
         {{2, {"\xF0\x9F\x99\x82", "z"}}, "a\xF0\x9F\x99\x83\xF0\x9F\x99\x82z"},
         {{1, {"</s>"}}, "x<</s></s>"},
+        {{1, {"aabaaac"}}, "aabaaabaaac"}, /* the prefix itself repeats */
         {{1, {"never"}}, "\xE6\x97\xA5\xE6\x9C\xAC n\xC3\xA9ver"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
