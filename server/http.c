@@ -572,6 +572,14 @@ uint32_t http_connections(const struct http *h)
     return h->n_connections;
 }
 
+uint32_t http_exchanges(const struct http *h)
+{
+    uint32_t n = 0;
+    for (const struct exchange *x = h->exchanges; x != NULL; x = x->next)
+        n++;
+    return n;
+}
+
 /* ---- accessors ---- */
 
 const char *exchange_method(const struct exchange *x)
@@ -589,9 +597,10 @@ const char *exchange_header(const struct exchange *x, const char *name)
     return MHD_lookup_connection_value(x->connection->mhd, MHD_HEADER_KIND, name);
 }
 
-const struct strbuf *exchange_body(const struct exchange *x)
+void exchange_take_body(struct exchange *x, struct strbuf *out)
 {
-    return &x->body;
+    *out = x->body;
+    strbuf_init(&x->body, x->http->options.body_bytes);
 }
 
 uint64_t exchange_arrived_ns(const struct exchange *x)

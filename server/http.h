@@ -58,13 +58,15 @@ void http_quiesce(struct http *h);
  * the loop closes in its next turn; h must not be used afterwards. Accepts NULL. */
 void http_close(struct http *h);
 uint32_t http_connections(const struct http *h);
+uint32_t http_exchanges(const struct http *h); /* requests not yet answered completely */
 
 /* ---- the request; borrowed until finished returns ---- */
 const char *exchange_method(const struct exchange *x);
 const char *exchange_path(const struct exchange *x);
 /* First header of that name (any case) or NULL. */
 const char *exchange_header(const struct exchange *x, const char *name);
-const struct strbuf *exchange_body(const struct exchange *x);
+/* Moves the body to *out, which is initialised by it. */
+void exchange_take_body(struct exchange *x, struct strbuf *out);
 uint64_t exchange_arrived_ns(const struct exchange *x); /* end of the body; 0 before */
 /* One pointer of the owner's. */
 void exchange_set_data(struct exchange *x, void *data);

@@ -127,6 +127,7 @@ struct job *job_open(enum job_kind kind)
     j->kind = kind;
     j->created_s = clock_wall_s();
     strbuf_init(&j->text, OUTPUT_CEILING_BYTES);
+    strbuf_init(&j->body, 0);
     atomic_init(&j->cancelled, false);
     snprintf(j->public_id, sizeof j->public_id, "cmpl-%08llx%08llx",
              (unsigned long long)j->created_s & 0xFFFFFFFFu, (unsigned long long)j->id);
@@ -147,9 +148,14 @@ void job_close(struct job *j)
 {
     if (j == NULL)
         return;
-    for (uint32_t i = 0; i < j->n_sequences; i++)
+    for (uint32_t i = 0; i < j->n_sequences; i++) {
         sequence_close(&j->sequences[i]);
+        if (j->results != NULL)
+            output_free(&j->results[i]);
+    }
     mem_free(j->sequences);
+    mem_free(j->results);
+    strbuf_free(&j->body);
     uint32_t n_prompts = j->request == NULL          ? 0
                          : j->kind == JOB_COMPLETION ? j->request->prompt.count
                                                      : 1;

@@ -24,6 +24,7 @@ struct exchange;
 struct hosted_model;
 struct job;
 struct sequence;
+struct service;
 struct stream;
 
 enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
@@ -109,9 +110,14 @@ struct job {
     struct fault fault;
 
     /* of the loop */
+    struct service *service;
     struct exchange *exchange; /* NULL: the client is gone */
-    struct stream *stream;     /* the reply being made */
-    void *service;
+    struct strbuf body;        /* until it is prepared */
+    struct output *results;    /* [n_sequences] what came so far, unless it is streamed */
+    bool results_lost;         /* memory was short for them */
+    struct stream *stream;     /* NULL unless it is streamed */
+    struct job *live_next, *live_previous; /* all jobs of the service */
+    uint32_t worker;                       /* where it runs */
     uv_work_t work;
     struct job *next; /* in the queue, a worker's inbox, or among those that wait for a slot */
 

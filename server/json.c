@@ -68,13 +68,6 @@ void json_close(struct json *j, char bracket)
     j->comma = true;
 }
 
-void json_key(struct json *j, const char *key)
-{
-    separate(j);
-    strbuf_printf(j->out, "\"%s\":", key);
-    j->comma = false;
-}
-
 static void put_escaped(struct strbuf *out, unsigned char c)
 {
     static const char names[] = "\"\\\b\f\n\r\t", escapes[] = "\"\\bfnrt";
@@ -120,6 +113,18 @@ void json_text_n(struct json *j, const char *text, size_t n)
 void json_text(struct json *j, const char *text)
 {
     json_text_n(j, text, strlen(text));
+}
+
+void json_colon(struct json *j)
+{
+    strbuf_putc(j->out, ':');
+    j->comma = false;
+}
+
+void json_key(struct json *j, const char *key)
+{
+    json_text(j, key);
+    json_colon(j);
 }
 
 void json_int(struct json *j, int64_t value)

@@ -21,7 +21,8 @@ struct json {
 struct json json_begin(struct strbuf *out);
 void json_open(struct json *j, char bracket); /* '{' or '[' */
 void json_close(struct json *j, char bracket);
-void json_key(struct json *j, const char *key); /* plain ASCII */
+void json_key(struct json *j, const char *key);
+void json_colon(struct json *j); /* the text just written is a key */
 void json_text(struct json *j, const char *text);
 void json_text_n(struct json *j, const char *text, size_t n);
 void json_int(struct json *j, int64_t value);

@@ -59,13 +59,6 @@ static void put_token(struct json *j, const struct tokenizer *t, token_id id)
     json_text_n(j, spelled, at);
 }
 
-static void put_key_token(struct json *j, const struct tokenizer *t, token_id id)
-{
-    put_token(j, t, id);
-    strbuf_putc(j->out, ':');
-    j->comma = false;
-}
-
 /* The most likely tokens of one place; the same text twice would be a duplicate key, and the first
  * is the likelier one. */
 static void put_top(struct json *j, const struct tokenizer *t, const struct sample *sample)
@@ -81,7 +74,8 @@ static void put_top(struct json *j, const struct tokenizer *t, const struct samp
                     memcmp(seen[k], seen[i], lengths[i]) == 0;
         if (twice)
             continue;
-        put_key_token(j, t, sample->top[i].id);
+        put_token(j, t, sample->top[i].id);
+        json_colon(j);
         json_real(j, (double)sample->top[i].logprob, 9);
     }
     json_close(j, '}');

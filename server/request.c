@@ -455,6 +455,12 @@ static enum status parse_text(const char *body, size_t n, cJSON **out, struct fa
                : fault_set(f, FAULT_MEMORY, NULL, "out of memory while reading the request");
 }
 
+void request_init(void)
+{
+    cJSON_Hooks hooks = {.malloc_fn = mem_alloc, .free_fn = mem_free};
+    cJSON_InitHooks(&hooks);
+}
+
 enum status request_parse(enum request_route route, const char *body, size_t n,
                           const struct request_limits *limits, struct request **out,
                           struct fault *f)

@@ -88,6 +88,9 @@ struct request_limits {
     uint64_t deadline_ms;
 };
 
+/* Has the JSON parser take its memory from engine/base/mem.h. Once, before any thread parses. */
+void request_init(void);
+
 /* Parses a body. On failure *out is NULL and *f says why, naming the field. Any thread. */
 enum status request_parse(enum request_route route, const char *body, size_t n,
                           const struct request_limits *limits, struct request **out,

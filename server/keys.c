@@ -1,0 +1,98 @@
+/* The list of keys, each padded to a fixed length so that comparing always looks at every byte. */
+#include "server/keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/base/mem.h"
+
+#define PADDED_BYTES (KEY_MAX_BYTES + 1)
+
+struct keys {
+    uint32_t count;
+    unsigned char padded[KEYS_MAX][PADDED_BYTES];
+};
+
+static enum status check_mode(FILE *file, const char *path, struct err *e)
+{
+    struct stat info;
+    if (fstat(fileno(file), &info) != 0)
+        return err_set(e, ST_IO, "%s: %s", path, strerror(errno));
+    if (info.st_mode & (S_IRWXO | S_IWGRP))
+        return err_set(e, ST_INVALID,
+                       "%s: mode %03o lets others at the keys; at most 640 is allowed", path,
+                       info.st_mode & 0777u);
+    return ST_OK;
+}
+
+static enum status add_key(struct keys *k, const char *path, int line, char *text, struct err *e)
+{
+    size_t n = strcspn(text, "\r\n");
+    if (text[n] == '\0' && n > KEY_MAX_BYTES)
+        return err_set(e, ST_INVALID, "%s:%d: a key is longer than %d bytes", path, line,
+                       KEY_MAX_BYTES);
+    text[n] = '\0';
+    if (n == 0 || text[0] == '#')
+        return ST_OK;
+    if (k->count == KEYS_MAX)
+        return err_set(e, ST_INVALID, "%s:%d: more than %d keys", path, line, KEYS_MAX);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] <= ' ' || (unsigned char)text[i] >= 0x7F)
+            return err_set(e, ST_INVALID, "%s:%d: a key may only have printable ASCII", path, line);
+    memcpy(k->padded[k->count++], text, n);
+    return ST_OK;
+}
+
+enum status keys_open(const char *path, struct keys **out, struct err *e)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return err_set(e, ST_IO, "%s: %s", path, strerror(errno));
+    struct keys *k = mem_zalloc(sizeof *k);
+    enum status status =
+        k != NULL ? check_mode(file, path, e) : err_set(e, ST_NO_MEMORY, "keys: out of memory");
+    char text[KEY_MAX_BYTES + 3];
+    for (int line = 1; status == ST_OK && fgets(text, sizeof text, file) != NULL; line++)
+        status = add_key(k, path, line, text, e);
+    if (status == ST_OK && ferror(file))
+        status = err_set(e, ST_IO, "%s: %s", path, strerror(errno));
+    if (status == ST_OK && k->count == 0)
+        status = err_set(e, ST_INVALID, "%s: holds no key", path);
+    fclose(file);
+    if (status != ST_OK) {
+        keys_close(k);
+        return status;
+    }
+    *out = k;
+    return ST_OK;
+}
+
+void keys_close(struct keys *k)
+{
+    if (k != NULL)
+        explicit_bzero(k, sizeof *k);
+    mem_free(k);
+}
+
+uint32_t keys_count(const struct keys *k)
+{
+    return k->count;
+}
+
+int keys_find(const struct keys *k, const char *given)
+{
+    unsigned char padded[PADDED_BYTES] = {0};
+    size_t n = strlen(given);
+    unsigned too_long = n > KEY_MAX_BYTES;
+    memcpy(padded, given, too_long ? KEY_MAX_BYTES : n);
+    int found = -1;
+    for (uint32_t i = 0; i < k->count; i++) {
+        unsigned different = too_long | (n == 0);
+        for (size_t b = 0; b < PADDED_BYTES; b++)
+            different |= (unsigned)(k->padded[i][b] ^ padded[b]);
+        found = different == 0 ? (int)i : found;
+    }
+    return found;
+}

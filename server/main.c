@@ -1,0 +1,185 @@
+/* oinferd: reads its configuration, opens what it needs in order, serves, and closes it in reverse.
+ * Whatever is wrong is one sentence on standard error and a non-zero exit status. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "server/service.h"
+
+#define TEXT_CEILING_BYTES ((size_t)1 << 20)
+
+enum { EXIT_CONFIG = 2 };
+
+extern char **environ;
+
+/* ---- small things that must be right before anything is opened ---- */
+
+/* Prints what --help and the like ask for. */
+static void print_text(enum config_action action)
+{
+    struct strbuf text;
+    strbuf_init(&text, TEXT_CEILING_BYTES);
+    if (action == CONFIG_SHOW_HELP)
+        config_print_help("oinferd", &text);
+    else if (action == CONFIG_SHOW_DEFAULTS)
+        config_print_defaults(&text);
+    else
+        strbuf_puts(&text, "oinferd " OINFER_VERSION "\n");
+    fputs(strbuf_text(&text), stdout);
+    strbuf_free(&text);
+}
+
+/* Makes a folder and those above it, each for the owner only; 0 or -1 with errno set. */
+static int make_folders(char *path)
+{
+    for (char *p = path + 1; *p != '\0'; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        int made = mkdir(path, 0700);
+        *p = '/';
+        if (made != 0 && errno != EEXIST)
+            return -1;
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+/* The folder for compiled kernels: the option, else systemd's, else the user's. NULL in `out[0]`:
+ * none can be had, and the daemon runs without. */
+static const char *find_cache(const struct config *c, char *out, size_t size)
+{
+    const char *systemd = getenv("CACHE_DIRECTORY");
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (c->cache_dir[0] != '\0')
+        snprintf(out, size, "%s", c->cache_dir);
+    else if (systemd != NULL)
+        snprintf(out, size, "%s", systemd);
+    else if (xdg != NULL && xdg[0] == '/')
+        snprintf(out, size, "%s/oinfer", xdg);
+    else if (home != NULL && home[0] == '/')
+        snprintf(out, size, "%s/.cache/oinfer", home);
+    else
+        return NULL;
+    if (make_folders(out) == 0)
+        return out;
+    log_warn("no cache folder=%s reason=\"%s\"", out, strerror(errno));
+    return NULL;
+}
+
+/* Anything but loopback needs keys, unless an option says that it does not. */
+static enum status check_exposure(const struct config *c, const struct listen_address *address,
+                                  struct err *e)
+{
+    if (address->is_loopback || c->api_key_file[0] != '\0' || c->open_without_keys)
+        return ST_OK;
+    return err_set(
+        e, ST_INVALID,
+        "%s is not a loopback address: give --api-key-file, or --open to serve everybody",
+        address->text);
+}
+
+/* ---- the list and its mirror image ---- */
+
+static enum status choose_devices(const struct config *c, struct service_options *o, struct err *e)
+{
+    const char *hint = device_list_hint(o->devices);
+    o->n_devices = WORKERS_MAX;
+    enum status status = device_select(o->devices, strcmp(c->device, "auto") == 0 ? "" : c->device,
+                                       o->device_indices, &o->n_devices, e);
+    if (status == ST_OK && hint[0] != '\0')
+        log_warn("no OpenCL device hint=\"%s\"", hint);
+    return status;
+}
+
+/* Opens everything and serves; with `check` stops short of devices and sockets. */
+static enum status run(const struct config *c, bool check, struct err *e)
+{
+    static struct service service; /* large, and there is one */
+    struct service_options options = {.config = c, .listen_fd = -1};
+    struct hosted_models models = {0};
+    struct keys *keys = NULL;
+    struct device_list *devices = NULL;
+    char cache[4096];
+
+    enum status status = ST_OK;
+    if (c->api_key_file[0] != '\0')
+        status = keys_open(c->api_key_file, &keys, e);
+    if (status != ST_OK)
+        return status;
+    status = hosted_open(c->model.items, c->model.count, (uint32_t)c->ctx_tokens, &models, e);
+    if (status != ST_OK)
+        goto close_keys;
+    if (check)
+        goto close_models;
+    status = listen_open(c->host, (uint16_t)c->port, &options.listen_fd, &options.address, e);
+    if (status != ST_OK)
+        goto close_models;
+    status = check_exposure(c, &options.address, e);
+    if (status != ST_OK)
+        goto close_socket;
+    status = device_list_open((uint32_t)c->threads, &devices, e);
+    if (status != ST_OK)
+        goto close_socket;
+    options.devices = devices;
+    options.models = &models;
+    options.keys = keys;
+    options.cache_dir = find_cache(c, cache, sizeof cache);
+    status = choose_devices(c, &options, e);
+    if (status != ST_OK)
+        goto close_devices;
+    status = service_open(&service, &options, e); /* takes the socket over */
+    options.listen_fd = -1;
+    if (status != ST_OK)
+        goto close_devices;
+    status = service_run(&service, e);
+    service_close(&service);
+close_devices:
+    device_list_close(devices);
+close_socket:
+    if (options.listen_fd >= 0)
+        close(options.listen_fd);
+close_models:
+    hosted_close(&models);
+close_keys:
+    keys_close(keys);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const enum log_level levels[] = {LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG};
+    struct strbuf problems;
+    struct config *config;
+    enum config_action action;
+    struct err e;
+    strbuf_init(&problems, TEXT_CEILING_BYTES);
+    enum status status = config_load(argc, argv, environ, &config, &action, &problems);
+    if (status != ST_OK) {
+        fputs(status == ST_INVALID ? strbuf_text(&problems) : "oinferd: out of memory\n", stderr);
+        strbuf_free(&problems);
+        return EXIT_CONFIG;
+    }
+    strbuf_free(&problems);
+    if (config == NULL) {
+        print_text(action);
+        return EXIT_SUCCESS;
+    }
+    log_init(levels[config->log_level], getenv("JOURNAL_STREAM") != NULL);
+    signal(SIGPIPE, SIG_IGN);
+    request_init();
+    status = run(config, action == CONFIG_CHECK, &e);
+    config_close(config);
+    if (status != ST_OK) {
+        fprintf(stderr, "oinferd: %s\n", e.text);
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,186 @@
+/* The gate, the table and the replies. What a route needs to know of its exchange again (the row,
+ * the key) is found again from the exchange: nothing is kept beside it. */
+#include "server/route.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "engine/base/log.h"
+#include "server/completion.h"
+#include "server/info.h"
+#include "server/reply.h"
+#include "server/service.h"
+
+struct route {
+    const char *method, *path;
+    bool needs_key;
+    void (*handle)(struct service *s, struct exchange *x);
+};
+
+static const struct route routes[] = {
+#define ROUTE(method, path, key, handler) {method, path, key, handler},
+#include "server/routes.def"
+#undef ROUTE
+};
+#define ROUTE_COUNT (sizeof routes / sizeof routes[0])
+
+_Static_assert(ROUTE_COUNT < METRICS_NO_ROUTE, "METRICS_ROUTES is too small");
+
+static bool method_fits(const struct route *route, const char *method)
+{
+    return strcmp(route->method, method) == 0 ||
+           (strcmp(route->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
+}
+
+/* The route of a path, whatever its method; NULL: there is none. */
+static const struct route *find_path(const char *path)
+{
+    for (size_t i = 0; i < ROUTE_COUNT; i++)
+        if (strcmp(routes[i].path, path) == 0)
+            return &routes[i];
+    return NULL;
+}
+
+/* ---- replies ---- */
+
+void route_count(struct service *s, struct exchange *x, unsigned status)
+{
+    const struct route *route = find_path(exchange_path(x));
+    metrics_count_request(&s->metrics,
+                          route != NULL ? (uint32_t)(route - routes) : METRICS_NO_ROUTE, status);
+}
+
+void route_reply(struct service *s, struct exchange *x, unsigned status, const char *type,
+                 const struct http_header *headers, uint32_t n_headers, struct strbuf *body)
+{
+    route_count(s, x, status);
+    exchange_reply(x, status, type, headers, n_headers, body);
+    strbuf_free(body);
+}
+
+void route_fault(struct service *s, struct exchange *x, const struct fault *f)
+{
+    char seconds[16];
+    struct http_header header = {NULL, NULL};
+    if (f->kind == FAULT_QUEUE || f->kind == FAULT_LOADING) {
+        snprintf(seconds, sizeof seconds, "%u", scheduler_retry_after_s(s->scheduler));
+        header = (struct http_header){"Retry-After", seconds};
+    } else if (f->kind == FAULT_KEY) {
+        header = (struct http_header){"WWW-Authenticate", "Bearer"};
+    } else if (f->kind == FAULT_METHOD) {
+        const struct route *route = find_path(exchange_path(x));
+        header.name = "Allow";
+        header.value = strcmp(route->method, "GET") == 0 ? "GET, HEAD" : route->method;
+    }
+    struct strbuf body;
+    strbuf_init(&body, REPLY_CEILING_BYTES);
+    reply_fault(&body, f);
+    route_reply(s, x, fault_http_status(f->kind), ROUTE_JSON, &header, header.name != NULL, &body);
+}
+
+/* ---- the gate ---- */
+
+/* The key of "Authorization: Bearer KEY" or "X-Api-Key: KEY"; "" for none. */
+static const char *presented_key(const struct exchange *x)
+{
+    static const char scheme[] = "Bearer ";
+    const char *value = exchange_header(x, "Authorization");
+    if (value != NULL && strncasecmp(value, scheme, sizeof scheme - 1) == 0) {
+        value += sizeof scheme - 1;
+        return value + strspn(value, " ");
+    }
+    value = exchange_header(x, "X-Api-Key");
+    return value != NULL ? value : "";
+}
+
+uint32_t route_key(struct service *s, struct exchange *x)
+{
+    int key = s->options.keys != NULL ? keys_find(s->options.keys, presented_key(x)) : 0;
+    return key > 0 ? (uint32_t)key : 0;
+}
+
+/* Whether the body may be JSON: it says so, says nothing, or is what `curl -d` calls it. */
+static bool type_fits(const struct exchange *x)
+{
+    static const char *const types[] = {"application/json", "application/x-www-form-urlencoded"};
+    const char *type = exchange_header(x, "Content-Type");
+    if (type == NULL || type[0] == '\0')
+        return true;
+    size_t n = strcspn(type, "; \t");
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strlen(types[i]) == n && strncasecmp(type, types[i], n) == 0)
+            return true;
+    return false;
+}
+
+/* Checks that need no body. ST_OK, or the fault to reply with. */
+static enum status check(struct service *s, struct exchange *x, struct fault *f)
+{
+    const struct route *route = find_path(exchange_path(x));
+    bool gated = route == NULL || route->needs_key;
+    if (gated && s->options.keys != NULL && keys_find(s->options.keys, presented_key(x)) < 0)
+        return fault_set(f, FAULT_KEY, NULL,
+                         presented_key(x)[0] != '\0'
+                             ? "the API key is not known"
+                             : "an API key is needed: Authorization: Bearer");
+    if (route == NULL)
+        return fault_set(f, FAULT_ROUTE, NULL, "there is no %.200s here", exchange_path(x));
+    if (!method_fits(route, exchange_method(x)))
+        return fault_set(f, FAULT_METHOD, NULL, "%s answers %s only", route->path, route->method);
+    if (strcmp(route->method, "POST") == 0 && !type_fits(x))
+        return fault_set(f, FAULT_TYPE, NULL, "Content-Type must be application/json");
+    return ST_OK;
+}
+
+/* ---- what the HTTP side calls ---- */
+
+static void on_headers(void *user, struct exchange *x)
+{
+    struct service *s = user;
+    struct fault f;
+    if (check(s, x, &f) != ST_OK)
+        route_fault(s, x, &f);
+}
+
+static void on_request(void *user, struct exchange *x)
+{
+    find_path(exchange_path(x))->handle(user, x);
+}
+
+static void on_writable(void *user, struct exchange *x)
+{
+    struct job *j = exchange_data(x);
+    if (j != NULL)
+        completion_writable(user, j);
+}
+
+static void on_finished(void *user, struct exchange *x, bool complete)
+{
+    struct service *s = user;
+    struct job *j = exchange_data(x);
+    if (!complete && !exchange_has_reply(x))
+        route_count(s, x, METRICS_LEFT_EARLY);
+    if (j != NULL)
+        completion_gone(s, j);
+}
+
+static void on_too_large(void *user, struct exchange *x, struct strbuf *text)
+{
+    struct service *s = user;
+    struct fault f;
+    fault_set(&f, FAULT_BODY, NULL, "the body is over the limit of %lld bytes",
+              (long long)s->config->body_bytes);
+    route_count(s, x, fault_http_status(f.kind));
+    reply_fault(text, &f);
+}
+
+struct http_handlers route_handlers(struct service *s)
+{
+    return (struct http_handlers){.user = s,
+                                  .headers = on_headers,
+                                  .request = on_request,
+                                  .writable = on_writable,
+                                  .finished = on_finished,
+                                  .too_large = on_too_large};
+}

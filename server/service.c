@@ -1,0 +1,321 @@
+/* Opens, runs and closes the service: workers first, the socket last, and back in reverse. */
+#include "server/service.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "server/completion.h"
+#include "server/notify.h"
+#include "server/route.h"
+
+#define TICK_MS       50
+#define ALIVE_PARTS   3 /* signs of life in an interval of the watchdog */
+#define EXIT_AT_ONCE  130
+#define CLOSE_WAIT_MS 2000 /* cancelled jobs come back within a step */
+
+const char *service_state_name(enum service_state state)
+{
+    static const char *const names[] = {"loading", "ok", "degraded", "draining"};
+    return names[state];
+}
+
+void service_add_job(struct service *s, struct job *j)
+{
+    j->live_next = s->jobs;
+    j->live_previous = NULL;
+    if (s->jobs != NULL)
+        s->jobs->live_previous = j;
+    s->jobs = j;
+}
+
+void service_drop_job(struct service *s, struct job *j)
+{
+    if (j->live_previous != NULL)
+        j->live_previous->live_next = j->live_next;
+    else
+        s->jobs = j->live_next;
+    if (j->live_next != NULL)
+        j->live_next->live_previous = j->live_previous;
+}
+
+/* ---- the state ---- */
+
+static void fail_queued(struct service *s, const struct fault *f)
+{
+    for (struct job *j = scheduler_pop(s->scheduler); j != NULL; j = scheduler_pop(s->scheduler))
+        completion_fail(s, j, f);
+}
+
+static void become_ready(struct service *s, uint32_t n_ready)
+{
+    s->state = n_ready == s->n_workers ? SERVICE_READY : SERVICE_DEGRADED;
+    log_info("ready address=%s port=%u devices=%u models=%u", s->options.address.text,
+             s->options.address.port, n_ready, s->models->count);
+    notify_ready(service_state_name(s->state));
+}
+
+/* Looks at the workers: loading is over when none of them loads any more. */
+static void update_state(struct service *s)
+{
+    uint32_t n_loading = 0, n_ready = 0;
+    uint64_t done = 0, total = 0;
+    uint32_t kernels = 0;
+    struct fault f;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        struct worker_status status;
+        worker_status(s->workers[i], &status);
+        n_loading += status.state == WORKER_LOADING;
+        n_ready += status.state == WORKER_READY;
+        done += status.bytes_done;
+        total += status.bytes_total;
+        kernels += status.kernels_built;
+    }
+    if (s->state == SERVICE_DRAINING)
+        return;
+    if (s->state == SERVICE_LOADING && n_loading > 0) {
+        notify_loading(done, total, kernels);
+    } else if (s->state == SERVICE_LOADING && n_ready == 0) {
+        s->failed = true;
+        uv_stop(&s->loop);
+    } else if (s->state == SERVICE_LOADING) {
+        become_ready(s, n_ready);
+    } else {
+        s->state = n_ready == s->n_workers ? SERVICE_READY : SERVICE_DEGRADED;
+    }
+    if (s->state == SERVICE_DEGRADED && n_ready == 0) {
+        fault_set(&f, FAULT_DEVICE_LOST, NULL, "no device is left");
+        fail_queued(s, &f);
+    }
+}
+
+static void take_news(void *user, struct job *j, bool done)
+{
+    completion_news(user, j, done);
+}
+
+static void on_news(uv_async_t *news)
+{
+    struct service *s = news->data;
+    update_state(s);
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        worker_collect(s->workers[i], take_news, s);
+}
+
+/* On a worker's thread. */
+static void notify_news(void *user)
+{
+    struct service *s = user;
+    uv_async_send(&s->news);
+}
+
+/* ---- stopping ---- */
+
+static void drain(struct service *s, const char *why)
+{
+    if (s->state == SERVICE_DRAINING)
+        return;
+    bool loading = s->state == SERVICE_LOADING;
+    s->state = SERVICE_DRAINING;
+    s->drain_end_ns = clock_now_ns() + (uint64_t)s->config->drain_time_ms * 1000000u;
+    log_info("stopping reason=%s drain_ms=%" PRId64, why, s->config->drain_time_ms);
+    notify_stopping("draining");
+    http_quiesce(s->http);
+    for (uint32_t i = 0; i < s->n_workers && loading; i++)
+        worker_stop(s->workers[i]);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct service *s = handle->data;
+    if (number == SIGINT && s->state == SERVICE_DRAINING)
+        _exit(EXIT_AT_ONCE);
+    drain(s, number == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+static void cancel_all(struct service *s)
+{
+    struct fault f;
+    fault_set(&f, FAULT_DRAINING, NULL, "the server is stopping");
+    fail_queued(s, &f);
+    for (struct job *j = s->jobs; j != NULL; j = j->live_next)
+        job_cancel(j);
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        worker_wake(s->workers[i]);
+}
+
+/* ---- the tick ---- */
+
+/* A sign of life for the service manager: only while every engine makes progress or has nothing to
+ * do. */
+static void watch(struct service *s, uint64_t now_ns)
+{
+    if (s->watchdog_ns == 0 || now_ns - s->alive_ns < s->watchdog_ns / ALIVE_PARTS)
+        return;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        struct worker_status status;
+        worker_status(s->workers[i], &status);
+        if (status.in_step && now_ns > status.step_ns + s->watchdog_ns)
+            return;
+    }
+    s->alive_ns = now_ns;
+    notify_alive();
+}
+
+static void on_tick(uv_timer_t *tick)
+{
+    struct service *s = tick->data;
+    uint64_t now_ns = clock_now_ns();
+    completion_tick(s, now_ns);
+    watch(s, now_ns);
+    if (s->state != SERVICE_DRAINING || s->http == NULL)
+        return;
+    if (s->jobs == NULL && http_exchanges(s->http) == 0)
+        uv_stop(&s->loop);
+    else if (now_ns > s->drain_end_ns + CLOSE_WAIT_MS * UINT64_C(1000000))
+        uv_stop(&s->loop);
+    else if (now_ns > s->drain_end_ns)
+        cancel_all(s);
+}
+
+/* ---- open and close ---- */
+
+static enum status open_loop(struct service *s, struct err *e)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    int status = uv_loop_init(&s->loop);
+    s->has_loop = status == 0;
+    if (status == 0)
+        status = uv_async_init(&s->loop, &s->news, on_news);
+    s->has_news = status == 0;
+    if (status == 0)
+        status = uv_timer_init(&s->loop, &s->tick);
+    s->has_tick = status == 0;
+    for (size_t i = 0; i < 2 && status == 0; i++) {
+        status = uv_signal_init(&s->loop, &s->signals[i]);
+        s->n_signals += status == 0;
+        s->signals[i].data = s;
+        if (status == 0)
+            status = uv_signal_start(&s->signals[i], on_signal, numbers[i]);
+    }
+    s->news.data = s->tick.data = s;
+    if (status == 0)
+        status = uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
+    return status == 0 ? ST_OK : err_set(e, ST_IO, "event loop: %s", uv_strerror(status));
+}
+
+static enum kv_dtype kv_of(const struct config *c)
+{
+    static const enum kv_dtype kinds[] = {KV_F16, KV_F32, KV_Q8_0}; /* in options.def's order */
+    return kinds[c->kv];
+}
+
+static enum status open_workers(struct service *s, struct err *e)
+{
+    const struct config *c = s->config;
+    struct worker_options options = {
+        .devices = s->options.devices,
+        .engine = {.device = {.cache_dir = s->options.cache_dir,
+                              .kernel_dir = c->kernel_dir[0] != '\0' ? c->kernel_dir : NULL,
+                              .memory_limit_bytes = (uint64_t)c->memory_limit_bytes,
+                              .profiling = c->profiling},
+                   .n_threads = (uint32_t)c->threads,
+                   .stepwise = c->stepwise,
+                   .force = c->force[0] != '\0' ? c->force : NULL},
+        .load = {.n_slots = (uint32_t)c->slots,
+                 .n_batch = (uint32_t)c->batch_tokens,
+                 .kv = kv_of(c)},
+        .models = s->models,
+        .notify = notify_news,
+        .user = s};
+    for (uint32_t i = 0; i < s->options.n_devices; i++) {
+        options.device_index = s->options.device_indices[i];
+        enum status status = worker_open(&options, &s->workers[i], e);
+        if (status != ST_OK)
+            return status;
+        s->n_workers++;
+    }
+    return ST_OK;
+}
+
+static enum status open_http(struct service *s, struct err *e)
+{
+    const struct config *c = s->config;
+    struct http_options options = {.body_bytes = (uint64_t)c->body_bytes,
+                                   .header_bytes = (size_t)c->header_bytes,
+                                   .connections = (uint32_t)c->connections,
+                                   .connections_per_address = (uint32_t)c->connections_per_address,
+                                   .header_time_ms = (uint32_t)c->header_time_ms,
+                                   .body_time_ms = (uint32_t)c->body_time_ms,
+                                   .idle_time_ms = (uint32_t)c->idle_time_ms};
+    struct http_handlers handlers = route_handlers(s);
+    int fd = s->options.listen_fd;
+    s->options.listen_fd = -1;
+    return http_open(&s->loop, fd, &options, &handlers, &s->http, e);
+}
+
+enum status service_open(struct service *s, const struct service_options *options, struct err *e)
+{
+    *s = (struct service){.options = *options,
+                          .config = options->config,
+                          .models = options->models,
+                          .limits = {.choices = (uint32_t)options->config->choices,
+                                     .max_tokens = (uint32_t)options->config->max_tokens,
+                                     .deadline_ms = (uint64_t)options->config->deadline_ms},
+                          .metrics.start_s = (double)clock_wall_s(),
+                          .watchdog_ns = notify_watchdog_ns()};
+    enum status status = open_loop(s, e);
+    if (status == ST_OK)
+        status = open_workers(s, e);
+    if (status == ST_OK)
+        status = scheduler_open(s->workers, s->n_workers, (uint32_t)s->config->slots,
+                                (uint32_t)s->config->queue_jobs, &s->scheduler, e);
+    if (status == ST_OK)
+        status = open_http(s, e);
+    if (status != ST_OK)
+        service_close(s);
+    return status;
+}
+
+enum status service_run(struct service *s, struct err *e)
+{
+    log_info("listening address=%s port=%u", s->options.address.text, s->options.address.port);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    if (!s->failed)
+        return ST_OK;
+    struct worker_status status;
+    worker_status(s->workers[0], &status);
+    *e = status.error;
+    return status.error.status;
+}
+
+static void close_handles(struct service *s)
+{
+    if (s->has_news)
+        uv_close((uv_handle_t *)&s->news, NULL);
+    if (s->has_tick)
+        uv_close((uv_handle_t *)&s->tick, NULL);
+    for (uint32_t i = 0; i < s->n_signals; i++)
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+}
+
+void service_close(struct service *s)
+{
+    http_close(s->http); /* every job loses its client and is cancelled */
+    s->http = NULL;
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        worker_stop(s->workers[i]);
+    while (s->jobs != NULL) /* they come back: from the pool, and from workers that stop */
+        uv_run(&s->loop, UV_RUN_ONCE);
+    for (uint32_t i = s->n_workers; i > 0; i--)
+        worker_close(s->workers[i - 1]);
+    scheduler_close(s->scheduler);
+    close_handles(s);
+    while (s->has_loop && uv_loop_close(&s->loop) == UV_EBUSY)
+        uv_run(&s->loop, UV_RUN_ONCE);
+    if (s->options.listen_fd >= 0)
+        close(s->options.listen_fd);
+}
