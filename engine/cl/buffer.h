@@ -11,8 +11,9 @@
 enum buffer_usage { BUFFER_WEIGHTS, BUFFER_KV, BUFFER_SCRATCH, BUFFER_STAGING, BUFFER_IO };
 
 struct buffer;
-/* n bytes (> 0), uninitialised, aligned to at least 128 bytes. The label (copied, at most 47 bytes)
- * appears in errors and logs. ST_NO_DEVICE_MEMORY with the need, the use and the limit. */
+/* n bytes (> 0), uninitialised, aligned to at least 64 bytes (a float16). The label (copied, at
+ * most 47 bytes) appears in errors and logs. ST_NO_DEVICE_MEMORY with the need, the use and the
+ * limit. */
 enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage usage,
                         const char *label, struct buffer **out, struct err *e);
 /* Wraps n bytes of host memory in place, read-only (CL_MEM_USE_HOST_PTR): CPU devices and host

@@ -1,8 +1,12 @@
 /* Error names, the map from OpenCL codes to our status, and property queries that cannot fail. */
+#define _GNU_SOURCE /* dladdr */
 #include "engine/cl/cl.h"
 
 #include <ctype.h>
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "engine/cl/impl.h"
 
@@ -95,4 +99,19 @@ cl_ulong cl_device_number(cl_device_id id, cl_device_info what, cl_ulong otherwi
         return narrow;
     }
     return n == sizeof value ? value : otherwise;
+}
+
+void cl_driver_stamp(cl_platform_id id, char *out, size_t size)
+{
+    char extensions[PROPERTY_TEXT_BYTES];
+    Dl_info where;
+    struct stat file;
+    out[0] = '\0';
+    cl_platform_text(id, CL_PLATFORM_EXTENSIONS, extensions, sizeof extensions);
+    if (strstr(extensions, "cl_khr_icd") == NULL)
+        return;
+    void *const *dispatch = *(void *const *const *)(const void *)id; /* as cl_khr_icd lays down */
+    if (dladdr(dispatch[0], &where) != 0 && where.dli_fname != NULL &&
+        stat(where.dli_fname, &file) == 0)
+        snprintf(out, size, "%lld %lld", (long long)file.st_size, (long long)file.st_mtime);
 }

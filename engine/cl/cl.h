@@ -29,6 +29,9 @@ enum status cl_check(struct device *d, cl_int code, const char *call, const char
  * when the driver does not have it. */
 void cl_device_text(cl_device_id id, cl_device_info what, char *out, size_t size);
 void cl_platform_text(cl_platform_id id, cl_platform_info what, char *out, size_t size);
+/* Size and time of the file that the platform's driver was loaded from, so that a driver replaced
+ * without a new version number is noticed; "" when the platform does not say where that is. */
+void cl_driver_stamp(cl_platform_id id, char *out, size_t size);
 /* A numeric property of up to 8 bytes; `otherwise` when the driver does not have it. */
 cl_ulong cl_device_number(cl_device_id id, cl_device_info what, cl_ulong otherwise);
 

@@ -63,6 +63,8 @@ enum status device__open_bare(const struct device_list *l, uint32_t index,
     d->prof.on = options->profiling;
     d->memory.limit_bytes = memory_limit(d, options->memory_limit_bytes);
     list__ids(l, index, &d->platform, &d->id);
+    if (!d->host)
+        cl_driver_stamp(d->platform, d->driver_stamp, sizeof d->driver_stamp);
     enum status status = copy_path(options->cache_dir, &d->cache_dir, e);
     if (status == ST_OK)
         status = copy_path(options->kernel_dir, &d->kernel_dir, e);

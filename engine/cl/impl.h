@@ -82,6 +82,7 @@ struct device {
     bool vex_only; /* 256-bit VNNI in its VEX form alone */
     bool risky;    /* programs are tried in a child first */
     uint32_t caps;
+    char driver_stamp[48]; /* see cl_driver_stamp */
     cl_platform_id platform;
     cl_device_id id;
     cl_context context;

@@ -185,17 +185,22 @@ static enum status add_platform(struct device_list *l, cl_platform_id platform, 
     return ST_OK;
 }
 
-/* Usable ones first, then by kind, then the stronger; equal ones stay in the loader's order. */
+int list__order(const struct device_info *a, double a_power, const struct device_info *b,
+                double b_power)
+{
+    if (a->available != b->available)
+        return a->available ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a_power > b_power || a_power < b_power)
+        return a_power > b_power ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
 static int compare_entries(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-    if (x->info.available != y->info.available)
-        return x->info.available ? -1 : 1;
-    if (x->info.kind != y->info.kind)
-        return x->info.kind < y->info.kind ? -1 : 1;
-    if (x->power > y->power || x->power < y->power)
-        return x->power > y->power ? -1 : 1;
-    return x->info.index < y->info.index ? -1 : 1;
+    return list__order(&x->info, x->power, &y->info, y->power);
 }
 
 static void describe_host(struct entry *entry)

@@ -43,8 +43,8 @@ struct cache_key device__key(const struct device *d, const char *text, size_t le
                              const char *options)
 {
     const struct device_info *info = &d->info;
-    const char *parts[] = {info->platform, info->name, info->vendor, info->driver,
-                           info->version,  info->uuid, options,      text};
+    const char *parts[] = {info->platform, info->name, info->vendor,    info->driver, info->version,
+                           info->uuid,     options,    d->driver_stamp, text};
     size_t lengths[sizeof parts / sizeof parts[0]];
     size_t n = sizeof parts / sizeof parts[0];
     for (size_t i = 0; i + 1 < n; i++)
@@ -280,20 +280,22 @@ void program__release(struct device *d, struct program *p)
     drop_idle(d);
 }
 
-/* Stores the binary of a program whose kernels were created. */
-static void store_binary(struct device *d, cl_program program, struct cache_key key)
+/* Stores the binary of a program whose kernels were created. The driver's error where it cannot
+ * make one; CL_SUCCESS also when there is nothing to store or no memory for it. */
+static cl_int store_binary(struct device *d, cl_program program, struct cache_key key)
 {
     size_t length = 0;
-    if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL) !=
-            CL_SUCCESS ||
-        length == 0 || length > CACHE_MAX_BYTES)
-        return;
+    cl_int code = clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL);
+    if (code != CL_SUCCESS || length == 0 || length > CACHE_MAX_BYTES)
+        return code;
     unsigned char *bytes = mem_zalloc(length);
     if (bytes == NULL)
-        return;
-    if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL) == CL_SUCCESS)
+        return CL_SUCCESS;
+    code = clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, NULL);
+    if (code == CL_SUCCESS)
         cache_store(d->cache_dir, PROGRAM_FOLDER, key, CACHE_PROGRAM, bytes, length);
     mem_free(bytes);
+    return code;
 }
 
 void program__save(struct device *d, struct program *p)
@@ -333,11 +335,16 @@ void program__build_stored(struct device *d, const struct program_source *source
         return;
     cl_kernel kernels[TRIAL_KERNELS];
     cl_uint n = 0;
-    if (clCreateKernelsInProgram(program, TRIAL_KERNELS, kernels, &n) == CL_SUCCESS) {
-        store_binary(d, program, key);
-        for (cl_uint i = 0; i < n && i < TRIAL_KERNELS; i++)
-            clReleaseKernel(kernels[i]);
+    cl_int code = clCreateKernelsInProgram(program, TRIAL_KERNELS, kernels, &n);
+    if (code == CL_SUCCESS)
+        code = store_binary(d, program, key);
+    if (code != CL_SUCCESS) { /* what cannot be made into code here would end the process later */
+        err_set(&e, ST_BUILD, "%s: %s cannot be compiled with \"%s\": %s (%d)", d->info.name,
+                source->name, source->defines, cl_error_name(code), code);
+        program__store_failure(d, key, e.text);
     }
+    for (cl_uint i = 0; i < n && i < TRIAL_KERNELS; i++)
+        clReleaseKernel(kernels[i]);
     clReleaseProgram(program);
 }
 
