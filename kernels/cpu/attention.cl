@@ -1,0 +1,251 @@
+/* attention on KV_TILED caches, any number of tokens.
+ *
+ *   rows: the queries of one KV head and a run of tokens of one slot, (token, head) pairs, at most
+ *   MAX_ROWS; all of them pass over the cells in chunks of CHUNK_CELLS:
+ *
+ *      cells ->  c0 .. c0+15 | ..        scores[row][cell] = scale q . k: ROWS rows x 16 cells in
+ *   rows   q x K tiles                   registers; then e^(score - maximum so far), then
+ *    |     weights x V                   sums[row] += weights[row] V: ROWS rows x 64 dims
+ *
+ *   (online softmax: sums so far are scaled down whenever the maximum grows)
+ *
+ * K and V of a chunk stay in the nearest cache for all rows. Units (KV head, run of tokens) go to
+ * the groups in turn, so that the longer ones of the end are shared.
+ */
+#include "cpu/kv.h"
+
+#define ROWS        4 /* rows of a register tile */
+#define MAX_ROWS    32
+#define CHUNK_CELLS 128
+#define MAX_HEAD    256 /* k_max in kernels.def; a multiple of 16 */
+#define DIMS        4   /* vectors of 16 dims in a register tile */
+
+struct query_rows {
+    const __global float *q[MAX_ROWS]; /* [head_dim] each */
+    __global float *y[MAX_ROWS];
+    uint position[MAX_ROWS];
+    uint n; /* a multiple of ROWS: the last row is repeated */
+};
+
+/* What softmax has seen so far, per row. */
+struct softmax_state {
+    float largest[MAX_ROWS], divisor[MAX_ROWS];
+    float sums[MAX_ROWS][MAX_HEAD];
+};
+
+/* scores[r][0 .. 15] of rows r0 .. r0 + ROWS - 1 for the 16 cells of a K tile. */
+CPU_INLINE void score_tile(const struct query_rows *rows, uint r0, const __global kv_t *k,
+                           uint head_dim, float16 scores[ROWS])
+{
+    const __global float *q[ROWS];
+    float16 odd[ROWS];
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++) {
+        q[r] = rows->q[r0 + r];
+        scores[r] = odd[r] = (float16)(0.0f);
+    }
+    for (uint i = 0; i < head_dim; i += 2) {
+        const float16 k0 = KV_LOAD_16(k + 16 * i), k1 = KV_LOAD_16(k + 16 * i + 16);
+        CPU_UNROLL
+        for (uint r = 0; r < ROWS; r++) {
+            scores[r] = fma(k0, (float16)(q[r][i]), scores[r]);
+            odd[r] = fma(k1, (float16)(q[r][i + 1]), odd[r]);
+        }
+    }
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++)
+        scores[r] += odd[r];
+}
+
+/* sums[r][i0 ..] += weights[r][c] * v[c][i0 ..] for DIMS * 16 dims and n cells. */
+CPU_INLINE void weigh_tile(struct softmax_state *s, uint r0, uint i0,
+                           float weights[ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
+                           uint head_dim)
+{
+    float16 acc[ROWS][DIMS];
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++)
+        CPU_UNROLL
+        for (uint d = 0; d < DIMS; d++)
+            acc[r][d] = vload16(d, &s->sums[r0 + r][i0]);
+    for (uint c = 0; c < n; c++) {
+        CPU_UNROLL
+        for (uint d = 0; d < DIMS; d++) {
+            const float16 v_d = KV_LOAD_16(v + (ulong)c * head_dim + i0 + 16 * d);
+            CPU_UNROLL
+            for (uint r = 0; r < ROWS; r++)
+                acc[r][d] = fma(v_d, (float16)(weights[r][c]), acc[r][d]);
+        }
+    }
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++)
+        CPU_UNROLL
+        for (uint d = 0; d < DIMS; d++)
+            vstore16(acc[r][d], d, &s->sums[r0 + r][i0]);
+}
+
+/* The same for 16 dims. */
+CPU_INLINE void weigh_16(struct softmax_state *s, uint r0, uint i0,
+                         float weights[ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
+                         uint head_dim)
+{
+    float16 acc[ROWS];
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++)
+        acc[r] = vload16(0, &s->sums[r0 + r][i0]);
+    for (uint c = 0; c < n; c++) {
+        const float16 v_c = KV_LOAD_16(v + (ulong)c * head_dim + i0);
+        CPU_UNROLL
+        for (uint r = 0; r < ROWS; r++)
+            acc[r] = fma(v_c, (float16)(weights[r][c]), acc[r]);
+    }
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++)
+        vstore16(acc[r], 0, &s->sums[r0 + r][i0]);
+}
+
+CPU_INLINE float16 cap_scores(float16 x, const struct attention_params *p)
+{
+    x *= p->scale;
+    if (p->softcap <= 0.0f)
+        return x;
+    /* tanh(u) = 1 - 2 / (1 + e^2u) */
+    return p->softcap * (1.0f - 2.0f / (1.0f + cpu_exp(x * (2.0f / p->softcap))));
+}
+
+/* Cells c0 .. c0 + n - 1 (c0 a multiple of 16) for rows r0 .. r0 + ROWS - 1. */
+CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state *s, uint r0,
+                             uint c0, uint n, const __global kv_t *k, const __global kv_t *v,
+                             const struct attention_params *p)
+{
+    const int16 lanes = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    float weights[ROWS][CHUNK_CELLS];
+    float16 largest[ROWS];
+    for (uint r = 0; r < ROWS; r++)
+        largest[r] = (float16)(-INFINITY);
+    for (uint c = 0; c < n; c += 16) {
+        float16 scores[ROWS];
+        score_tile(rows, r0, k + (ulong)(c0 + c) * p->head_dim, p->head_dim, scores);
+        for (uint r = 0; r < ROWS; r++) {
+            /* cells after the position, and before the window, do not count */
+            const int16 back = (int)(rows->position[r0 + r] - c0 - c) - lanes;
+            const int16 hidden = (back < 0) | (p->window > 0 ? back >= (int)p->window : (int16)(0));
+            const float16 x =
+                select(cap_scores(scores[r], p), (float16)(-INFINITY), hidden);
+            largest[r] = fmax(largest[r], x);
+            vstore16(x, 0, &weights[r][c]);
+        }
+    }
+    for (uint r = 0; r < ROWS; r++) {
+        const float before = s->largest[r0 + r], now = fmax(before, max_16(largest[r]));
+        if (now == -INFINITY) { /* nothing counted yet */
+            for (uint c = 0; c < n; c += 16)
+                vstore16((float16)(0.0f), 0, &weights[r][c]);
+            continue;
+        }
+        float16 sum = (float16)(0.0f);
+        for (uint c = 0; c < n; c += 16) {
+            const float16 w = cpu_exp(vload16(0, &weights[r][c]) - now);
+            vstore16(w, 0, &weights[r][c]);
+            sum += w;
+        }
+        const float shrink = exp(before - now);
+        s->divisor[r0 + r] = s->divisor[r0 + r] * shrink + sum_16(sum);
+        s->largest[r0 + r] = now;
+        if (shrink != 1.0f)
+            for (uint i = 0; i < p->head_dim; i++)
+                s->sums[r0 + r][i] *= shrink;
+    }
+    v += (ulong)c0 * p->head_dim;
+    uint i = 0;
+    for (; i + 16 * DIMS <= p->head_dim; i += 16 * DIMS)
+        weigh_tile(s, r0, i, weights, v, n, p->head_dim);
+    for (; i < p->head_dim; i += 16)
+        weigh_16(s, r0, i, weights, v, n, p->head_dim);
+}
+
+/* The rows of heads h0 .. h0 + n_heads - 1 and tokens t .. t + n - 1. */
+CPU_INLINE void gather_rows(struct query_rows *rows, const __global float *q, __global float *y,
+                            const __global int *meta, const struct attention_params *p, uint h0,
+                            uint n_heads, uint t, uint n)
+{
+    rows->n = 0;
+    for (uint i = 0; i < n * n_heads; i++) {
+        const uint token = t + i / n_heads, h = h0 + i % n_heads;
+        rows->q[rows->n] = q + (ulong)token * p->q_stride + h * p->head_dim;
+        rows->y[rows->n] = y + ((ulong)token * p->n_head + h) * p->head_dim;
+        rows->position[rows->n++] = (uint)meta[4 * token];
+    }
+    for (; rows->n % ROWS != 0; rows->n++) {
+        rows->q[rows->n] = rows->q[rows->n - 1];
+        rows->y[rows->n] = rows->y[rows->n - 1];
+        rows->position[rows->n] = rows->position[rows->n - 1];
+    }
+}
+
+/* All cells of a slot that the rows see, and the results. */
+CPU_INLINE void attend(const struct query_rows *rows, const __global kv_t *k,
+                       const __global kv_t *v, const struct attention_params *p)
+{
+    struct softmax_state s;
+    uint last = 0, first = UINT_MAX;
+    for (uint r = 0; r < rows->n; r++) {
+        const uint position = rows->position[r];
+        last = max(last, position);
+        first = min(first, p->window > 0 && position + 1 > p->window ? position + 1 - p->window
+                                                                     : 0);
+        s.largest[r] = -INFINITY;
+        s.divisor[r] = 0.0f;
+        for (uint i = 0; i < p->head_dim; i++)
+            s.sums[r][i] = 0.0f;
+    }
+    for (uint c0 = first / 16 * 16; c0 <= last; c0 += CHUNK_CELLS) {
+        /* a tile is scored whole (n_ctx is a multiple of 16), its hidden cells weigh nothing */
+        const uint n = min((uint)CHUNK_CELLS, (last - c0) / 16 * 16 + 16);
+        for (uint r0 = 0; r0 < rows->n; r0 += ROWS)
+            attend_chunk(rows, &s, r0, c0, n, k, v, p);
+    }
+    for (uint r = 0; r < rows->n; r++) {
+        const float scale = 1.0f / s.divisor[r];
+        for (uint i = 0; i < p->head_dim; i++)
+            rows->y[r][i] = s.sums[r][i] * scale;
+    }
+}
+
+/* q [n_tokens][q_stride], meta [n_tokens] {position, slot}, y [n_tokens][n_head * head_dim].
+ * p.n_splits is of no use here. */
+static void attention_cpu_step(const __global float *q, const __global kv_t *k_cache,
+                               const __global kv_t *v_cache, const __global int *meta,
+                               __global float *y, struct attention_params p, uint group,
+                               uint n_groups)
+{
+    const uint n_group = p.n_head / p.n_head_kv, n_heads = min(n_group, (uint)MAX_ROWS);
+    const uint parts = (n_group + n_heads - 1) / n_heads; /* of the heads of a KV head */
+    const uint run = MAX_ROWS / n_heads, n_runs = (p.n_tokens + run - 1) / run;
+    struct query_rows rows;
+    for (uint unit = group; unit < n_runs * parts * p.n_head_kv; unit += n_groups) {
+        const uint kv = unit / n_runs / parts, part = unit / n_runs % parts;
+        const uint h0 = kv * n_group + part * n_heads, t0 = unit % n_runs * run;
+        const uint end = min(t0 + run, p.n_tokens);
+        for (uint t = t0, n; t < end; t += n) {
+            const uint slot = (uint)meta[4 * t + 1];
+            for (n = 1; t + n < end && (uint)meta[4 * (t + n) + 1] == slot;)
+                n++;
+            gather_rows(&rows, q, y, meta, &p, h0, min(n_heads, n_group - part * n_heads), t, n);
+            const ulong base = kv_head(slot, kv, p.n_head_kv, p.n_ctx, p.head_dim);
+            attend(&rows, k_cache + base, v_cache + base, &p);
+        }
+    }
+}
+
+KERNEL(1) void attention_cpu(__global uchar *q, ulong q_off, __global uchar *k_cache, ulong k_off,
+                             __global uchar *v_cache, ulong v_off, __global uchar *meta,
+                             ulong meta_off, __global uchar *scratch, ulong scratch_off,
+                             __global uchar *y, ulong y_off, struct attention_params p)
+{
+    attention_cpu_step((const __global float *)(q + q_off),
+                       (const __global kv_t *)(k_cache + k_off),
+                       (const __global kv_t *)(v_cache + v_off),
+                       (const __global int *)(meta + meta_off), (__global float *)(y + y_off), p,
+                       get_group_id(0), get_num_groups(0));
+}
