@@ -30,7 +30,8 @@ const struct variant *variant_for_call(struct device *d, const struct op_call *c
         const uint32_t columns = op_columns(call);
         if ((v->dtype != DT_ANY && v->dtype != (int)dtype) ||
             (name && strcmp(name, v->name) != 0) ||
-            (!name && variant_mark_get(d, v) == VARIANT_FAILED) ||
+            (!name && (variant_mark_get(d, v) == VARIANT_FAILED ||
+                       op_flops(call) < 1000000ull * v->mflops_min)) ||
             (v->k_multiple > 0 && columns % v->k_multiple != 0) ||
             (v->k_max > 0 && columns > v->k_max) || variant_refuses(v, call))
             continue;

@@ -44,6 +44,7 @@ struct variant {
     int dtype;               /* enum dtype or DT_ANY */
     uint32_t act, layout, needs;
     uint32_t tokens_min, tokens_max, k_multiple, k_max;
+    uint32_t mflops_min;
     int priority;
     const char *defines, *tunables;
     uint32_t scratch_bytes;

@@ -3,6 +3,7 @@
 #ifndef OINFER_TESTS_OPS_CASES_H
 #define OINFER_TESTS_OPS_CASES_H
 
+#include "cases_http.h"
 #include "engine/ops/op.h"
 
 struct op_case {
@@ -195,7 +196,7 @@ static const struct op_case op_cases[] = {
     REPACK(SMALL, 5, 256),
     REPACK(LARGE, 131, 768),
 #undef REPACK
-};
+    HTTP_CASES};
 
 #define OP_CASES (sizeof op_cases / sizeof *op_cases)
 

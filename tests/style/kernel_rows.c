@@ -34,9 +34,15 @@ int main(void)
         const struct variant *v = &rows[i];
         if (v->file == NULL)
             continue;
-        printf("%s:-DOP_ACT=%u -DOP_LAYOUT=%u -DROWS=%u -DTOKENS=%u -DLWS=%u -DLWS2=%u", v->file,
-               v->act, v->layout, v->stages[0].rows, v->stages[0].tokens, v->stages[0].lws,
-               v->stages[1].lws);
+        uint32_t rows_of = 0, tokens_of = 0; /* the largest of the stages */
+        for (int s = 0; s < VARIANT_MAX_STAGES; s++) {
+            rows_of = v->stages[s].rows > rows_of ? v->stages[s].rows : rows_of;
+            tokens_of = v->stages[s].tokens > tokens_of ? v->stages[s].tokens : tokens_of;
+        }
+        printf("%s:-DOP_ACT=%u -DOP_LAYOUT=%u -DROWS=%u -DTOKENS=%u -DLWS=%u -DLWS2=%u -DLWS3=%u "
+               "-DLWS4=%u",
+               v->file, v->act, v->layout, rows_of, tokens_of, v->stages[0].lws, v->stages[1].lws,
+               v->stages[2].lws, v->stages[3].lws);
         if (v->dtype != DT_ANY)
             printf(" -DOP_DTYPE=%d", v->dtype);
         for (size_t c = 0; c < sizeof caps / sizeof *caps; c++)

@@ -35,6 +35,12 @@ foreach(build ${builds})
     if(standard STREQUAL CL3.0)   # where "none" would take images from the default header too
       set(extensions "-cl_khr_fp64,-__opencl_c_fp64,-cl_khr_fp16")
     endif()
+    if(build MATCHES "CAP_SUBGROUPS")
+      if(standard STREQUAL CL1.2)   # sub-groups came later
+        continue()
+      endif()
+      string(APPEND extensions ",+cl_khr_subgroups,+__opencl_c_subgroups")
+    endif()
     if(build MATCHES "CAP_HALF")
       string(APPEND extensions ",+cl_khr_fp16")
     endif()

@@ -1,0 +1,231 @@
+/* matmul, register tile: a group per ROWS x TOKENS tile of y; TILE_K of k at a time through local
+ * memory; every item keeps ITEM_ROWS x ITEM_QUADS float4 sums in registers.
+ *
+ *             TILE_K                      TOKENS
+ *          +---------+                +------------+
+ *   ROWS   | a       |       TILE_K   | b          |   item lid: quads x + q * COL_ITEMS of the columns,
+ *          +---------+                +------------+   rows ITEM_ROWS * z ..; x = lid % COL_ITEMS, z = lid / COL_ITEMS
+ *   block = (batch * row blocks + row block) * column blocks + column block
+ *
+ * matmul_register_direct reads the operands where they lie, bounds checked: one launch, for small
+ * sizes. matmul_register_packed reads panels that matmul_pack made: zeros outside, no checks, whole
+ * float4s, for large sizes.
+ *   scratch: panels of a [batch][row block][kp][ROWS], then of b [batch][column block][kp][TOKENS]
+ */
+#include "matmul/matmul.h"
+
+#ifndef ROWS
+#define ROWS   64
+#define TOKENS 64
+#endif
+#ifndef TILE_K
+#define TILE_K 16 /* a divisor of MATMUL_PAD */
+#endif
+#ifndef ITEM_COLS
+#define ITEM_COLS 4 /* columns of an item where the group is large enough */
+#endif
+#ifndef PACKED
+#define PACKED 0
+#endif
+#define GROUP      (PACKED ? LWS2 : LWS)
+#define COL_ITEMS  (TOKENS / ITEM_COLS < GROUP ? TOKENS / ITEM_COLS : GROUP)
+#define ITEM_QUADS (TOKENS / 4 / COL_ITEMS)
+#define ITEM_ROWS  (ROWS * COL_ITEMS / GROUP)
+#define A_STRIDE   (ROWS + 4)
+#define B_STRIDE   (TOKENS + 4)
+
+struct tile {
+    uint batch, row0, col0;
+};
+
+static struct tile tile_at(struct matmul_params p, ulong block)
+{
+    const uint row_blocks = div_up(p.m, ROWS), col_blocks = div_up(p.n, TOKENS);
+    const struct tile t = {(uint)(block / col_blocks / row_blocks),
+                           (uint)(block / col_blocks % row_blocks) * ROWS,
+                           (uint)(block % col_blocks) * TOKENS};
+    return t;
+}
+
+/* TILE_K x ROWS of a and TILE_K x TOKENS of b from i0 on into local memory, walked in the order in
+ * which they lie. */
+static void load_direct(const __global uchar *a, const __global uchar *b, struct matmul_params p,
+                        struct tile t, uint i0, __local float *as, __local float *bs)
+{
+    for (uint at = get_local_id(0); at < ROWS * TILE_K; at += GROUP) {
+        const uint i = p.trans_a ? at / ROWS : at % TILE_K, r = p.trans_a ? at % ROWS : at / TILE_K;
+        as[i * A_STRIDE + r] = i0 + i < p.k && t.row0 + r < p.m
+                                   ? real_load(a, matmul_a(p, t.batch, t.row0 + r, i0 + i))
+                                   : 0.0f;
+    }
+    for (uint at = get_local_id(0); at < TOKENS * TILE_K; at += GROUP) {
+        const uint i = p.trans_b ? at % TILE_K : at / TOKENS;
+        const uint j = p.trans_b ? at / TILE_K : at % TOKENS;
+        bs[i * B_STRIDE + j] = i0 + i < p.k && t.col0 + j < p.n
+                                   ? real_load(b, matmul_b(p, t.batch, i0 + i, t.col0 + j))
+                                   : 0.0f;
+    }
+}
+
+/* The same from panels that start at their tile. */
+static void load_packed(const __global float *a, const __global float *b, uint i0, __local float *as,
+                        __local float *bs)
+{
+    for (uint at = get_local_id(0); at < ROWS * TILE_K / 4; at += GROUP) {
+        const uint i = at / (ROWS / 4), quad = at % (ROWS / 4);
+        vstore4(vload4(quad, a + (ulong)(i0 + i) * ROWS), quad, as + i * A_STRIDE);
+    }
+    for (uint at = get_local_id(0); at < TOKENS * TILE_K / 4; at += GROUP) {
+        const uint i = at / (TOKENS / 4), quad = at % (TOKENS / 4);
+        vstore4(vload4(quad, b + (ulong)(i0 + i) * TOKENS), quad, bs + i * B_STRIDE);
+    }
+}
+
+static void multiply_tile(const __local float *as, const __local float *bs,
+                          float4 sums[ITEM_ROWS][ITEM_QUADS])
+{
+    const uint x = get_local_id(0) % COL_ITEMS, z = get_local_id(0) / COL_ITEMS;
+    for (uint i = 0; i < TILE_K; i++) {
+        float4 bv[ITEM_QUADS];
+#pragma unroll
+        for (uint q = 0; q < ITEM_QUADS; q++)
+            bv[q] = vload4(x + q * COL_ITEMS, bs + i * B_STRIDE);
+#pragma unroll
+        for (uint r = 0; r < ITEM_ROWS; r++) {
+            const float4 av = (float4)(as[i * A_STRIDE + z * ITEM_ROWS + r]);
+#pragma unroll
+            for (uint q = 0; q < ITEM_QUADS; q++)
+                sums[r][q] = fma(av, bv[q], sums[r][q]);
+        }
+    }
+}
+
+static void store_tile(__global uchar *y, const __global uchar *c, struct matmul_params p,
+                       struct tile t, float4 sums[ITEM_ROWS][ITEM_QUADS])
+{
+    const uint x = get_local_id(0) % COL_ITEMS, z = get_local_id(0) / COL_ITEMS;
+#pragma unroll
+    for (uint r = 0; r < ITEM_ROWS; r++) {
+        const uint row = t.row0 + z * ITEM_ROWS + r;
+        if (row >= p.m)
+            break;
+#pragma unroll
+        for (uint q = 0; q < ITEM_QUADS; q++) {
+            const uint col = t.col0 + 4 * (x + q * COL_ITEMS);
+            const ulong at = ((ulong)t.batch * p.m + row) * p.n + col;
+            float4 v = p.alpha * sums[r][q];
+            if (col + 4 <= p.n) {
+                if (p.beta != 0.0f)
+                    v = fma((float4)(p.beta), real_load4(c, at), v);
+                real_store4(y, at, v);
+                continue;
+            }
+            const float one[4] = {sums[r][q].x, sums[r][q].y, sums[r][q].z, sums[r][q].w};
+            for (uint j = 0; j < 4 && col + j < p.n; j++)
+                matmul_finish(y, c, p, at + j, one[j]);
+        }
+    }
+}
+
+static void clear_tile(float4 sums[ITEM_ROWS][ITEM_QUADS])
+{
+#pragma unroll
+    for (uint r = 0; r < ITEM_ROWS; r++)
+#pragma unroll
+        for (uint q = 0; q < ITEM_QUADS; q++)
+            sums[r][q] = (float4)(0.0f);
+}
+
+static ulong tile_count(struct matmul_params p)
+{
+    return (ulong)p.batch * div_up(p.m, ROWS) * div_up(p.n, TOKENS);
+}
+
+#if PACKED
+/* An item per number of the panels. */
+static void matmul_pack_step(const __global uchar *a, const __global uchar *b,
+                             __global float *scratch, struct matmul_params p, uint group,
+                             uint n_groups)
+{
+    const ulong kp = matmul_padded_k(p);
+    const uint row_blocks = div_up(p.m, ROWS), col_blocks = div_up(p.n, TOKENS);
+    const ulong n_a = (ulong)p.batch * row_blocks * kp * ROWS;
+    const ulong n = n_a + (ulong)p.batch * col_blocks * kp * TOKENS;
+    for (ulong at = (ulong)group * LWS + get_local_id(0); at < n; at += (ulong)n_groups * LWS) {
+        const bool of_a = at < n_a;
+        const ulong j = of_a ? at : at - n_a;
+        const uint width = of_a ? ROWS : TOKENS, blocks = of_a ? row_blocks : col_blocks;
+        const ulong panel = j / width / kp;
+        const uint i = (uint)(j / width % kp), batch = (uint)(panel / blocks);
+        const uint r = (uint)(panel % blocks) * width + (uint)(j % width);
+        float v = 0.0f;
+        if (i < p.k && r < (of_a ? p.m : p.n))
+            v = of_a ? real_load(a, matmul_a(p, batch, r, i)) : real_load(b, matmul_b(p, batch, i, r));
+        scratch[at] = v;
+    }
+}
+
+static void matmul_packed_step(const __global float *scratch, const __global uchar *c,
+                               __global uchar *y, struct matmul_params p, __local float *as,
+                               __local float *bs, uint group, uint n_groups)
+{
+    const ulong kp = matmul_padded_k(p), n = tile_count(p);
+    const uint row_blocks = div_up(p.m, ROWS), col_blocks = div_up(p.n, TOKENS);
+    const __global float *b_panels = scratch + (ulong)p.batch * row_blocks * kp * ROWS;
+    for (ulong block = group; block < n; block += n_groups) {
+        const struct tile t = tile_at(p, block);
+        const __global float *a =
+            scratch + ((ulong)t.batch * row_blocks + t.row0 / ROWS) * kp * ROWS;
+        const __global float *b =
+            b_panels + ((ulong)t.batch * col_blocks + t.col0 / TOKENS) * kp * TOKENS;
+        float4 sums[ITEM_ROWS][ITEM_QUADS];
+        clear_tile(sums);
+        for (uint i0 = 0; i0 < kp; i0 += TILE_K) {
+            load_packed(a, b, i0, as, bs);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            multiply_tile(as, bs, sums);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+        store_tile(y, c, p, t, sums);
+    }
+}
+
+KERNEL(LWS) void matmul_pack(MATMUL_SCRATCH_ARGS)
+{
+    matmul_pack_step(a + a_offset, b + b_offset, (__global float *)(scratch + scratch_offset), p,
+                     get_group_id(0), get_num_groups(0));
+}
+
+KERNEL(LWS2) void matmul_register_packed(MATMUL_SCRATCH_ARGS)
+{
+    __local float as[TILE_K * A_STRIDE], bs[TILE_K * B_STRIDE];
+    matmul_packed_step((const __global float *)(scratch + scratch_offset), c + c_offset, y + y_offset,
+                       p, as, bs, get_group_id(0), get_num_groups(0));
+}
+#else
+static void matmul_direct_step(const __global uchar *a, const __global uchar *b,
+                               const __global uchar *c, __global uchar *y, struct matmul_params p,
+                               __local float *as, __local float *bs, uint group, uint n_groups)
+{
+    const ulong n = tile_count(p);
+    for (ulong block = group; block < n; block += n_groups) {
+        const struct tile t = tile_at(p, block);
+        float4 sums[ITEM_ROWS][ITEM_QUADS];
+        clear_tile(sums);
+        for (uint i0 = 0; i0 < p.k; i0 += TILE_K) {
+            load_direct(a, b, p, t, i0, as, bs);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            multiply_tile(as, bs, sums);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+        store_tile(y, c, p, t, sums);
+    }
+}
+
+KERNEL(LWS) void matmul_register_direct(MATMUL_ARGS)
+{
+    __local float as[TILE_K * A_STRIDE], bs[TILE_K * B_STRIDE];
+    matmul_direct_step(a + a_offset, b + b_offset, c + c_offset, y + y_offset, p, as, bs,
+                       get_group_id(0), get_num_groups(0));
+}
+#endif
