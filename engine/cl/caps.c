@@ -20,7 +20,7 @@
 
 #define CAPS_FOLDER "devices"
 #define CAPS_VERSION                                                             \
-    "caps 1" /* part of the cache key: counts changes of the table or of a probe \
+    "caps 2" /* part of the cache key: counts changes of the table or of a probe \
               */
 #define WARP    32
 #define RETRIES 3 /* of a probe that other load on the machine can spoil */
@@ -356,7 +356,8 @@ enum status caps__probe(struct device *d, struct err *e)
     size_t length;
     d->vex_only = may_take_asm(d) && (b.cpu_flags & CPU_FLAG_AVXVNNI) != 0 &&
                   (b.cpu_flags & CPU_FLAG_VNNI512) == 0;
-    d->caps = d->info.kind == DEVICE_CPU ? CAP_CPU : CAP_GPU;
+    /* a CPU whose driver makes lanes of work-items (llvmpipe) is used like a GPU */
+    d->caps = d->info.kind == DEVICE_CPU && d->info.vector_width_f32 > 1 ? CAP_CPU : CAP_GPU;
     bool known = cache_load(d->cache_dir, CAPS_FOLDER, key, CACHE_CAPS, &data, &length) &&
                  length == sizeof d->caps;
     enum status status = ST_OK;

@@ -25,7 +25,7 @@ const char *device_kind_name(enum device_kind kind); /* "discrete", ..., "host" 
 
 /* Capability bits: what kernels.def's `needs` column names. Each is proven by a probe. */
 enum device_cap {
-    CAP_CPU = 1 << 0,  /* a CPU device: few wide work-items */
+    CAP_CPU = 1 << 0,  /* a CPU device with vectors: few wide work-items */
     CAP_GPU = 1 << 1,  /* a GPU device: many narrow ones (also what is unknown) */
     CAP_HALF = 1 << 2, /* half arithmetic gives right results */
     CAP_FP64 = 1 << 3,
