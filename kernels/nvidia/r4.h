@@ -17,44 +17,51 @@
 #ifndef OINFER_KERNELS_R4_H
 #define OINFER_KERNELS_R4_H
 
-#define R4_IS_Q8    (OP_DTYPE == DT_Q8_0)
-#define R4_IS_Q5    (OP_DTYPE == DT_Q5_0 || OP_DTYPE == DT_Q5_1 || OP_DTYPE == DT_Q5_K)
-#define R4_IS_Q6    (OP_DTYPE == DT_Q6_K)
-#define R4_IS_KM    (OP_DTYPE == DT_Q4_K || OP_DTYPE == DT_Q5_K) /* scales and mins of 6 bits */
-#define R4_HAS_MIN  (OP_DTYPE == DT_Q4_1 || OP_DTYPE == DT_Q5_1)
-#define R4_PLANES   (R4_IS_Q8 ? 2 : 1)
-#define R4_HIGH     (R4_IS_Q5 ? 4 : R4_IS_Q6 ? 8 : 0)   /* bytes of high bits a block */
-#define R4_SCALES   (R4_HAS_MIN ? 16 : 8)               /* bytes of scales a block, 4 rows */
-#define R4_SUPER    (R4_IS_KM ? 16 : R4_IS_Q6 ? 8 : 0)  /* bytes a super-block, 4 rows */
-#define R4_ZERO     (OP_DTYPE == DT_Q4_0 ? 8 : OP_DTYPE == DT_Q5_0 ? 16 : R4_IS_Q6 ? 32 : 0)
-#define R4_CHUNK    32 /* blocks */
+/* All sizes are functions of the dtype, a constant wherever they are used, so that one program can
+ * hold kernels for several of them. */
+#define R4_IS_Q8(type)   ((type) == DT_Q8_0)
+#define R4_IS_Q5(type)   ((type) == DT_Q5_0 || (type) == DT_Q5_1 || (type) == DT_Q5_K)
+#define R4_IS_Q6(type)   ((type) == DT_Q6_K)
+#define R4_IS_KM(type)   ((type) == DT_Q4_K || (type) == DT_Q5_K) /* scales and mins of 6 bits */
+#define R4_HAS_MIN(type) ((type) == DT_Q4_1 || (type) == DT_Q5_1)
+#define R4_PLANES(type)  (R4_IS_Q8(type) ? 2u : 1u)
+#define R4_HIGH(type)    (R4_IS_Q5(type) ? 4u : R4_IS_Q6(type) ? 8u : 0u) /* bytes of high bits */
+#define R4_SCALES(type)  (R4_HAS_MIN(type) ? 16u : 8u)                    /* of a block, 4 rows */
+#define R4_SUPER(type)   (R4_IS_KM(type) ? 16u : R4_IS_Q6(type) ? 8u : 0u)
+#define R4_ZERO(type) \
+    ((type) == DT_Q4_0 ? 8 : (type) == DT_Q5_0 ? 16 : R4_IS_Q6(type) ? 32 : 0)
+#define R4_CHUNK 32u /* blocks */
+#define R4_QUANTS(type) (4 * (16 * R4_PLANES(type) + R4_HIGH(type))) /* and high bits, 4 rows */
 /* Bytes of nb blocks of a row group. */
-#define R4_BYTES(nb) ((nb) * (4 * (16 * R4_PLANES + R4_HIGH) + R4_SCALES) + (nb) / 8 * R4_SUPER)
+#define R4_BYTES(type, nb) \
+    ((nb) * (R4_QUANTS(type) + R4_SCALES(type)) + (nb) / 8 * R4_SUPER(type))
 
-static ulong r4_group_bytes(uint k)
+#define R4_INLINE static inline __attribute__((always_inline))
+
+R4_INLINE ulong r4_group_bytes(const uint type, uint k)
 {
-    return ((ulong)R4_BYTES(k / 32) + 15) / 16 * 16;
+    return ((ulong)R4_BYTES(type, k / 32) + 15) / 16 * 16;
 }
 
 /* Offsets in a chunk of nb blocks. */
-static uint r4_quants(uint nb, uint r, uint plane, uint j)
+R4_INLINE uint r4_quants(const uint type, uint nb, uint r, uint plane, uint j)
 {
-    return ((r * R4_PLANES + plane) * nb + j) * 16;
+    return ((r * R4_PLANES(type) + plane) * nb + j) * 16;
 }
 
-static uint r4_high(uint nb, uint r, uint j)
+R4_INLINE uint r4_high(const uint type, uint nb, uint r, uint j)
 {
-    return nb * 64 * R4_PLANES + (r * nb + j) * R4_HIGH;
+    return nb * 64 * R4_PLANES(type) + (r * nb + j) * R4_HIGH(type);
 }
 
-static uint r4_scales(uint nb, uint j)
+R4_INLINE uint r4_scales(const uint type, uint nb, uint j)
 {
-    return nb * 4 * (16 * R4_PLANES + R4_HIGH) + j * R4_SCALES;
+    return nb * R4_QUANTS(type) + j * R4_SCALES(type);
 }
 
-static uint r4_super(uint nb, uint j)
+R4_INLINE uint r4_super(const uint type, uint nb, uint j)
 {
-    return nb * (4 * (16 * R4_PLANES + R4_HIGH) + R4_SCALES) + j / 8 * R4_SUPER;
+    return nb * (R4_QUANTS(type) + R4_SCALES(type)) + j / 8 * R4_SUPER(type);
 }
 
 #endif
