@@ -136,8 +136,10 @@ if [ -z "$model" ]; then
     fetch_smollm2
     model=$SMOLLM2
 fi
-if [ "$device" != host ] && ! "$ROOT/build/release/oinfer" devices --json | grep -q '"platform"'; then
-    fail "no OpenCL device was found (is pocl-opencl-icd installed, is OCL_ICD_VENDORS set?); --device host works without, slowly"
+if [ "$device" != host ]; then
+    devices=$("$ROOT/build/release/oinfer" devices --json)
+    grep '"kind"' <<<"$devices" | grep -v '"host"' >/dev/null ||
+        fail "no OpenCL device was found (is pocl-opencl-icd installed? is OCL_ICD_VENDORS set?); --device host works without one, slowly"
 fi
 
 arguments="$model $device $(stat -c %Y "$oinferd")"

@@ -161,9 +161,11 @@ static void print_json(struct bench *b, const struct result *r)
     print_quoted(device_info(engine_device(b->loaded.engine))->name, "\\\"", "\\\\");
     printf(
         ",\"n_threads\":%u,\"test\":\"%s\",\"avg_ts\":%.4f,\"stddev_ts\":%.4f,\"median_ts\":%.4f,"
-        "\"load_ms\":%.1f,\"peak_rss_bytes\":%llu}",
+        "\"load_ms\":%.1f,\"kv_bytes\":%llu,\"peak_rss_bytes\":%llu}",
         b->load.n_threads, r->test, r->mean, r->deviation, r->median,
-        model_load_report(b->loaded.model)->load_ms, (unsigned long long)mem_peak_resident_bytes());
+        model_load_report(b->loaded.model)->load_ms,
+        (unsigned long long)model_load_report(b->loaded.model)->kv_bytes,
+        (unsigned long long)mem_peak_resident_bytes());
 }
 
 static const struct format {

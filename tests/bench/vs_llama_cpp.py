@@ -138,12 +138,8 @@ def measure_ours(oinfer, path, options):
     if options.device:
         command += ["--device", options.device]
     out, peak = measure([str(word) for word in command])
-    rates, kv_bytes = {}, 0
-    for row in json.loads(out):
-        name = f"pp{row['n_prompt']}" if row["n_prompt"] else f"tg{row['n_gen']}"
-        rates[name] = row["avg_ts"]
-        kv_bytes = row.get("kv_bytes", kv_bytes)
-    return rates, peak, kv_bytes
+    rows = json.loads(out)
+    return {row["test"]: row["avg_ts"] for row in rows}, peak, rows[0]["kv_bytes"]
 
 
 def compare(oinfer, peer, bandwidth, path, options):
