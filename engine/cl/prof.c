@@ -118,7 +118,9 @@ void prof_merge(struct prof_report *into, const struct prof_report *from)
     sort_rows(into);
 }
 
-static cl_int read_times(struct prof_slot *slot)
+/* Start and end of a command. The queues are in order, so a command cannot have begun before the
+ * one ahead of it ended (*last_end_ns), whatever the driver's timestamps say. */
+static cl_int read_times(struct prof_slot *slot, uint64_t *last_end_ns)
 {
     cl_ulong start = 0, end = 0;
     cl_int code = clGetEventProfilingInfo(slot->event, CL_PROFILING_COMMAND_START, sizeof start,
@@ -126,8 +128,10 @@ static cl_int read_times(struct prof_slot *slot)
     if (code == CL_SUCCESS)
         code =
             clGetEventProfilingInfo(slot->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
-    slot->start_ns = start;
-    slot->end_ns = end < start ? start : end;
+    slot->start_ns = start < *last_end_ns ? *last_end_ns : start;
+    slot->end_ns = end < slot->start_ns ? slot->start_ns : end;
+    if (code == CL_SUCCESS)
+        *last_end_ns = slot->end_ns;
     return code;
 }
 
@@ -156,9 +160,11 @@ static enum status drain(struct device *d, struct err *e)
     }
     struct interval(*lists)[PROF_EVENTS] = p->intervals;
     uint32_t counts[QUEUE_COUNT] = {0, 0};
+    uint64_t last_end_ns[QUEUE_COUNT] = {0, 0};
     for (uint32_t i = 0; i < p->n_slots; i++) {
         struct prof_slot *slot = &p->slots[i];
-        cl_int code = slot->event != NULL ? read_times(slot) : CL_SUCCESS;
+        cl_int code =
+            slot->event != NULL ? read_times(slot, &last_end_ns[slot->queue]) : CL_SUCCESS;
         if (code != CL_SUCCESS && status == ST_OK)
             status = cl_check(d, code, "clGetEventProfilingInfo", slot->name, e);
         if (code != CL_SUCCESS)

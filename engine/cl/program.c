@@ -13,6 +13,7 @@
 
 #define PROGRAM_FOLDER    "programs"
 #define OPTIONS_MAX_BYTES 4096
+#define OPTIONS_OWN_BYTES 1024 /* of them for what we add ourselves */
 #define BUILD_LOG_MAX     ((size_t)256 << 10)
 #define LOG_LINE_BYTES    300
 #define TRIAL_KERNELS     64 /* kernels of one program that a trial build creates */
@@ -22,6 +23,9 @@
 static enum status write_options(const struct device *d, const char *defines, struct strbuf *out,
                                  struct err *e)
 {
+    if (strlen(defines) > OPTIONS_MAX_BYTES - OPTIONS_OWN_BYTES)
+        return err_set(e, ST_INVALID, "build options of %zu bytes, at most %d", strlen(defines),
+                       OPTIONS_MAX_BYTES - OPTIONS_OWN_BYTES);
     if (strstr(defines, "-cl-std=") == NULL)
         strbuf_puts(out, "-cl-std=CL1.2");
     if (d->probed && (d->caps & CAP_FP64) == 0)
@@ -35,8 +39,7 @@ static enum status write_options(const struct device *d, const char *defines, st
             strbuf_printf(out, " -D%s=1", macro);
     }
     strbuf_printf(out, " %s", defines);
-    return out->failed ? err_set(e, ST_INVALID, "build options over %zu bytes", out->ceiling)
-                       : ST_OK;
+    return out->failed ? err_set(e, ST_NO_MEMORY, "build options: out of memory") : ST_OK;
 }
 
 struct cache_key device__key(const struct device *d, const char *text, size_t length,
