@@ -320,6 +320,8 @@ void token_list_free(struct token_list *list)
 bool token_list_push(struct token_list *list, token_id id)
 {
     if (list->count == list->capacity) {
+        if (list->capacity > UINT32_MAX / 2)
+            return false;
         uint32_t capacity = list->capacity > 0 ? 2 * list->capacity : 32;
         void *grown = mem_array_resize(list->ids, capacity, sizeof *list->ids);
         if (grown == NULL)

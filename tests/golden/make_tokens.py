@@ -1,15 +1,26 @@
 #!/usr/bin/env python3
 """Writes a golden file of token ids: llama.cpp's for the strings below under one vocabulary.
 
-    python tests/golden/make_tokens.py MODEL.gguf > tests/golden/tokens_NAME.txt   (needs llama-cpp-python==0.3.36)
+    python tests/golden/make_tokens.py MODEL.gguf > tests/golden/tokens_NAME.txt
+    python tests/golden/make_tokens.py --pre ggml-vocab-gpt-2.gguf > tests/golden/tokens_pre.txt
+Both need llama-cpp-python==0.3.36.
 
 One string a line: `p` (specials not parsed) or `s` (parsed), the string's bytes in hexadecimal (`-` for none), the ids; no
 BOS or EOS is added. Strings that hold a `<` or `[` are there both ways. Left out is what llama.cpp does not define: UTF-8
 forms of surrogates, overlong ones and those beyond U+10FFFF.
+
+With --pre, a line for each pre-tokenizer of PRE: its name and a hash (64-bit FNV-1a over the ids as little-endian u32, each
+string's ids ended by 0xFFFFFFFF) of all plain lines under that vocabulary with the name put in its place.
 """
+import pathlib
+import struct
 import sys
+import tempfile
 
 import llama_cpp
+
+PRE = ["default", "gpt-2", "smollm", "starcoder", "command-r", "llama-bpe", "glm4", "qwen2", "stablelm2", "qwen35", "tekken", "gpt-4o",
+       "falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3", "bloom", "viking", "seed-coder", "bailingmoe", "minicpm5"]
 
 LANGUAGES = """\
 The quick brown fox jumps over the lazy dog.
@@ -126,17 +137,53 @@ def strings():
     return list(dict.fromkeys([t.encode() for t in texts] + INVALID))
 
 
-def main():
+def open_vocabulary(path):
+    """The vocabulary of a GGUF file."""
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(sys.argv[1].encode(), params)
-    vocab = llama_cpp.llama_model_get_vocab(model)
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+    return llama_cpp.llama_model_get_vocab(model)
+
+
+def tokenize(vocab, text, parse):
+    """llama.cpp's ids."""
+    ids = (llama_cpp.llama_token * (3 * len(text) + 8))()
+    n = llama_cpp.llama_tokenize(vocab, text, len(text), ids, len(ids), False, parse)
+    assert n >= 0, text
+    return ids[:n]
+
+
+def with_pre(data, name):
+    """The bytes of a vocabulary-only GGUF with another tokenizer.ggml.pre."""
+    key = b"tokenizer.ggml.pre" + struct.pack("<I", 8)
+    at = data.index(key) + len(key)
+    length, = struct.unpack_from("<Q", data, at)
+    return data[:at] + struct.pack("<Q", len(name)) + name + data[at + 8 + length:]
+
+
+def write_pre(path):
+    """A line for each name of PRE."""
+    data = pathlib.Path(path).read_bytes()
+    for name in PRE:
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            file.write(with_pre(data, name.encode()))
+            file.flush()
+            vocab = open_vocabulary(file.name)
+            value = 0xCBF29CE484222325
+            for text in strings():
+                for byte in struct.pack("<%dI" % (len(ids := tokenize(vocab, text, False)) + 1), *ids, 0xFFFFFFFF):
+                    value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+        print(name, "%016x" % value)
+
+
+def main():
+    if sys.argv[1] == "--pre":
+        write_pre(sys.argv[2])
+        return
+    vocab = open_vocabulary(sys.argv[1])
     for text in strings():
         for parse in (False, True) if b"<" in text or b"[" in text else (False,):
-            ids = (llama_cpp.llama_token * (3 * len(text) + 8))()
-            n = llama_cpp.llama_tokenize(vocab, text, len(text), ids, len(ids), False, parse)
-            assert n >= 0, text
-            print("s" if parse else "p", text.hex() or "-", *ids[:n])
+            print("s" if parse else "p", text.hex() or "-", *tokenize(vocab, text, parse))
 
 
 main()

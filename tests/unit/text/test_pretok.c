@@ -70,6 +70,11 @@ static void families_cut_as_they_were_trained(void **state)
         {"llama3", "(foo) \xE6\x97\xA5\xE6\x9C\xAC", "(foo|)| \xE6\x97\xA5\xE6\x9C\xAC"},
         {"llama3", "it\xC5\xBF'\xC5\xBF", "it\xC5\xBF|'\xC5\xBF"},
         {"qwen2", "a 123\r\n", "a| |1|2|3|\r\n"},
+        {"qwen35", "e\xCC\x81z 12", "e\xCC\x81z| |1|2"},
+        {"qwen2", "e\xCC\x81z", "e|\xCC\x81z"},
+        {"minicpm5", "a12345", "a|123|45"},
+        {"seed-coder", "a!\n", "a|!|\n"},
+        {"bailingmoe", "a! \n\n", "a|!| \n\n"},
         {"glm4", "1234 x", "123|4| x"},
         {"tekken",
          "HelloWORLDfoo 12 e\xCC\x81"
@@ -126,7 +131,8 @@ static void long_runs_take_linear_time(void **state)
     assert_non_null(text);
     for (size_t name = 0; name < N_NAMES; name++) {
         if (name > 0 && strstr("gpt-2 smollm llama3 qwen2 tekken gpt-4o falcon deepseek-llm "
-                               "deepseek-coder deepseek-v3 bloom viking wordpiece",
+                               "deepseek-coder deepseek-v3 bloom viking wordpiece qwen35 minicpm5 "
+                               "bailingmoe seed-coder",
                                all_names[name]) == NULL)
             continue; /* the same expressions as one of these */
         struct pretok *p = open_named(all_names[name]);
