@@ -199,6 +199,13 @@ static enum status check_linear(const struct variant *v, const struct op_call *c
     return check_multiple(op, "m", p->m, 2ull * layout_rows((enum weight_layout)v->layout), e);
 }
 
+/* Cells of KV_TILED come in tiles of 16. */
+static enum status check_cache(const char *op, const struct tensor *k_cache, uint32_t n_ctx,
+                               struct err *e)
+{
+    return check_multiple(op, "n_ctx", n_ctx, k_cache->layout == KV_TILED ? 16 : 1, e);
+}
+
 static enum status check_rope_kv(const struct op_call *call, struct err *e)
 {
     const char *op = op_name(OP_ROPE_KV);
@@ -211,6 +218,7 @@ static enum status check_rope_kv(const struct op_call *call, struct err *e)
     CHECK(check_at_least(op, "stride", p->stride, p->v_col + kv_width, e));
     CHECK(check_at_most(op, "n_rot", p->n_rot, p->head_dim, e));
     CHECK(check_multiple(op, "n_rot", p->n_rot, 2, e));
+    CHECK(check_cache(op, &call->tensors[3], p->n_ctx, e));
     return check_at_most(op, "mode", p->mode, 1, e);
 }
 
@@ -224,6 +232,7 @@ static enum status check_attention(const struct op_call *call, struct err *e)
     CHECK(check_at_least(op, "q_stride", p->q_stride, (uint64_t)p->n_head * p->head_dim, e));
     CHECK(check_multiple(op, "n_head", p->n_head, p->n_head_kv, e));
     CHECK(check_at_most(op, "kv_max", p->kv_max, p->n_ctx, e));
+    CHECK(check_cache(op, &call->tensors[1], p->n_ctx, e));
     return check_at_most(op, "n_splits", p->n_splits, ATTENTION_MAX_SPLITS, e);
 }
 

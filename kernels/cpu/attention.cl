@@ -113,9 +113,10 @@ CPU_INLINE float16 cap_scores(float16 x, const struct attention_params *p)
     return p->softcap * (1.0f - 2.0f / (1.0f + cpu_exp(x * (2.0f / p->softcap))));
 }
 
-/* Cells c0 .. c0 + n - 1 (c0 a multiple of 16) for rows r0 .. r0 + ROWS - 1. */
+/* Cells c0 .. c0 + n - 1 for rows r0 .. r0 + ROWS - 1; c0 and n are multiples of 16, the cells from
+ * n_used on may hold anything. */
 CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state *s, uint r0,
-                             uint c0, uint n, const __global kv_t *k, const __global kv_t *v,
+                             uint c0, uint n, uint n_used, const __global kv_t *k, const __global kv_t *v,
                              const struct attention_params *p)
 {
     const int16 lanes = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -159,9 +160,9 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
     v += (ulong)c0 * p->head_dim;
     uint i = 0;
     for (; i + 16 * DIMS <= p->head_dim; i += 16 * DIMS)
-        weigh_tile(s, r0, i, weights, v, n, p->head_dim);
+        weigh_tile(s, r0, i, weights, v, n_used, p->head_dim);
     for (; i < p->head_dim; i += 16)
-        weigh_16(s, r0, i, weights, v, n, p->head_dim);
+        weigh_16(s, r0, i, weights, v, n_used, p->head_dim);
 }
 
 /* The rows of heads h0 .. h0 + n_heads - 1 and tokens t .. t + n - 1. */
@@ -203,7 +204,7 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global kv_t *k,
         /* a tile is scored whole (n_ctx is a multiple of 16), its hidden cells weigh nothing */
         const uint n = min((uint)CHUNK_CELLS, (last - c0) / 16 * 16 + 16);
         for (uint r0 = 0; r0 < rows->n; r0 += ROWS)
-            attend_chunk(rows, &s, r0, c0, n, k, v, p);
+            attend_chunk(rows, &s, r0, c0, n, min(n, last + 1 - c0), k, v, p);
     }
     for (uint r = 0; r < rows->n; r++) {
         const float scale = 1.0f / s.divisor[r];
