@@ -45,7 +45,7 @@ static void attention_split_step(const __global float *q, const __global uchar *
         const ulong head = block / p.n_splits; /* t * n_head + h */
         const uint t = (uint)(head / p.n_head), h = (uint)(head % p.n_head);
         const uint position = (uint)meta[t].x;
-        const uint first = p.window > 0 && position + 1 > p.window ? position + 1 - p.window : 0;
+        const uint first = p.window > 0 ? position + 1 - min(position + 1, p.window) : 0;
         const uint per_split = div_up(position + 1 - first, p.n_splits);
         const uint begin = min(first + split * per_split, position + 1);
         const uint end = min(begin + per_split, position + 1);
