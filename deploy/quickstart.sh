@@ -43,7 +43,8 @@ port_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
 last_error() {
     local line
     line=$(grep -a '^error' "$log_file" | tail -n 1) || true
-    printf '%s' "${line:-$(tail -n 1 "$log_file")}"
+    line=${line:-$(tail -n 1 "$log_file")}
+    printf '%s' "${line#oinferd: }"
 }
 
 http() { curl --silent --show-error --noproxy '*' --max-time 300 "$@"; }
@@ -154,13 +155,16 @@ request='{"prompt": "The capital of France is", "max_tokens": 24, "temperature":
 say "curl $url/v1/completions -d '$request'"
 reply=$(http --fail-with-body "$url/v1/completions" -H 'Content-Type: application/json' -d "$request") ||
     fail "the completion failed: ${reply:-no answer} (log: $log_file)"
-python3 -m json.tool --no-ensure-ascii <<<"$reply"
+# Indented, but innermost objects (a kernel's row) on one line.
+python3 -c 'import json, re, sys
+text = json.dumps(json.load(sys.stdin), indent=2, ensure_ascii=False)
+print(re.sub(r"\{[^{}\[\]]*\}", lambda row: re.sub(r"\n\s*", " ", row[0]), text))' <<<"$reply"
 
 cat <<END
 
-Go on:   curl -N $url/v1/completions -H 'Content-Type: application/json' \\
-              -d '{"prompt": "Once upon a time", "max_tokens": 100, "stream": true}'
-Health:  curl $url/health        Devices: curl $url/v1/devices        Metrics: curl $url/metrics
-Log:     $log_file
-Stop:    $0 --stop$([ "$port" = 8080 ] || printf ' --port %s' "$port")
+Go on:    curl -N $url/v1/completions -H 'Content-Type: application/json' \\
+               -d '{"prompt": "Once upon a time", "max_tokens": 100, "stream": true}'
+Look at:  curl $url/health    (or /v1/models /v1/devices /props /slots /metrics)
+Log:      $log_file
+Stop:     $0 --stop$([ "$port" = 8080 ] || printf ' --port %s' "$port")
 END
