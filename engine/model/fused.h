@@ -37,4 +37,8 @@ struct fused_executor {
     void (*close)(struct fused_plan *f);
 };
 
+#define X(executor) extern const struct fused_executor executor;
+#include "engine/model/fused.def"
+#undef X
+
 #endif

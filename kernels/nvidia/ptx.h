@@ -68,6 +68,24 @@ PTX_INLINE float ptx_shuffle_xor(float v, uint mask)
     return r;
 }
 
+/* e to the x, to about 2 units in the last place near 0; 0 for -inf. */
+PTX_INLINE float ptx_exp(float x)
+{
+    float r;
+    __asm__("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
+    return r;
+}
+
+/* The value that lane `lane` has. */
+PTX_INLINE float ptx_shuffle(float v, uint lane)
+{
+    float r;
+    __asm__ volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;"
+                     : "=f"(r)
+                     : "f"(v), "r"(lane));
+    return r;
+}
+
 /* Bytes of {a, b} picked by the four digits of `selector`. */
 PTX_INLINE uint ptx_permute(uint a, uint b, uint selector)
 {

@@ -1,0 +1,774 @@
+/* Greedy decoding of several tokens in one launch: resident groups walk through the layers together.
+ *
+ * Per layer five phases, each ending with an arrival of all groups at a counter and beginning with
+ * a wait for it:
+ *   qkv      norm of x (or of the embedding); q | k | v rows; rotation; cells of k and v
+ *   att      a group per head and split of the cells: online softmax; splits are merged by readers
+ *   o        += into x, whose rows always belong to the same group
+ *   gate_up  norm of x; silu(gate) * up
+ *   down     += into x
+ * then head: norm of x; logits; each group's best; the next token is the best of all.
+ *
+ * A vector that a phase reads is read by every group, which quantises it to int8 blocks in local
+ * memory (ACT_Q8's numbers). 1 / rms is applied to the sums, so the norm needs no wait of its own.
+ * Work of a linear phase: row groups are cut evenly over groups; a group's units (row group x chunk
+ * of 32 blocks) evenly over its warps; sums of a row group meet in local memory. A warp loads its
+ * first two units before it waits: weights do not depend on the other groups.
+ *
+ * Defined by the host: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT N_CTX N_VOCAB
+ * MAX_UNITS MAX_K TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the offsets in
+ * the work buffer AT_X AT_Q AT_ATT AT_PARTS AT_H. Spins are capped: when groups do not meet, all
+ * leave, the control buffer says so and the results are void.
+ * Sources: Milakov and Gimelshein 2018 (online softmax); Su et al. 2021 (rotation).
+ */
+#include "nvidia/decode.h"
+#include "nvidia/r4_dot.h"
+#include "weight.h"
+
+#define WARPS     (THREADS / 32)
+#define SPIN_CAP  (1u << 20)
+#define Q_ROWS    (N_HEAD * HEAD_DIM)
+#define KV_ROWS   (N_HEAD_KV * HEAD_DIM)
+#define LANE_DIMS (HEAD_DIM / 32)
+#define ATT_FLOATS (WARPS * (HEAD_DIM + 2))
+
+/* Sizes in bytes of the parts of local memory. */
+#define LOCAL_X    (MAX_K + MAX_K / 32 * 8)
+#define LOCAL_ATT  (ATT_FLOATS * 4)
+#define LOCAL_BODY ((LOCAL_X > LOCAL_ATT ? LOCAL_X : LOCAL_ATT) + 15) / 16 * 16
+
+struct ctx {
+    const __global uchar *weights[DECODE_ARENAS];
+    __global uchar *cells[DECODE_ARENAS];
+    const __global struct decode_layer *layers;
+    const __global struct decode_head *head;
+    const __global float2 *rope;
+    __global uchar *work;
+    __global uint *control;
+    struct decode_params p;
+    uint group, n_groups, thread, lane, warp;
+    uint target; /* arrivals to wait for */
+    __local uchar *body;
+    __local float *sums; /* [MAX_UNITS][4] */
+    __local float *warp_floats; /* [WARPS], then a word for the group */
+};
+
+/* ---- places, and numbers that other groups wrote ---- */
+
+PTX_INLINE const __global uchar *weight_at_place(const struct ctx *c, ulong place)
+{
+    const uint arena = (uint)(place >> 56);
+    const __global uchar *base = c->weights[0];
+    base = arena == 1 ? c->weights[1] : base;
+    base = arena == 2 ? c->weights[2] : base;
+    base = arena == 3 ? c->weights[3] : base;
+    return base + (place & 0x00FFFFFFFFFFFFFFul);
+}
+
+PTX_INLINE __global half *cells_at_place(const struct ctx *c, ulong place)
+{
+    const uint arena = (uint)(place >> 56);
+    __global uchar *base = c->cells[0];
+    base = arena == 1 ? c->cells[1] : base;
+    base = arena == 2 ? c->cells[2] : base;
+    base = arena == 3 ? c->cells[3] : base;
+    return (__global half *)(base + (place & 0x00FFFFFFFFFFFFFFul));
+}
+
+/* Reads that see what another group stored before it arrived. */
+PTX_INLINE float4 fresh4(const __global float *p)
+{
+    float4 v;
+    __asm__ volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                     : "l"(p)
+                     : "memory");
+    return v;
+}
+
+PTX_INLINE float fresh(const __global float *p)
+{
+    float v;
+    __asm__ volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* ---- the groups meet ---- */
+
+/* All stores of the group so far are seen by whoever waited for this arrival. */
+PTX_INLINE void arrive(struct ctx *c)
+{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (c->thread == 0)
+        __asm__ volatile("red.release.gpu.global.add.u32 [%0], 1;"
+                         :
+                         : "l"(c->control + DECODE_COUNTER)
+                         : "memory");
+    c->target += c->n_groups;
+}
+
+/* Waits until all groups have arrived as often as this one. False: they did not come. */
+PTX_INLINE bool wait_all(struct ctx *c)
+{
+    __local uint *word = (__local uint *)(c->warp_floats + WARPS);
+    if (c->thread == 0) {
+        uint dead = 1, seen;
+        for (uint spin = 0; spin < SPIN_CAP; spin++) {
+            __asm__ volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                             : "=r"(seen)
+                             : "l"(c->control + DECODE_COUNTER)
+                             : "memory");
+            if ((int)(seen - c->target) >= 0) {
+                dead = 0;
+                break;
+            }
+            if ((spin & 1023) == 1023 && *(volatile __global uint *)(c->control + DECODE_DEAD) != 0)
+                break;
+        }
+        if (dead)
+            *(volatile __global uint *)(c->control + DECODE_DEAD) = 1;
+        *word = dead;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    const bool met = *word == 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return met;
+}
+
+/* ---- vectors: float in global memory to int8 blocks in local memory ---- */
+
+#define LOCAL_D(k) ((__local float *)(c->body + (k)))
+#define LOCAL_S(k) ((__local int *)(c->body + (k) + (k) / 32 * 4))
+
+/* Four neighbouring floats of the lane become bytes; 8 lanes share a block of 32. */
+PTX_INLINE void store_block4(const struct ctx *c, const uint k, uint block, bool valid, float4 v)
+{
+    float largest = fmax(fmax(fabs(v.x), fabs(v.y)), fmax(fabs(v.z), fabs(v.w)));
+#pragma unroll
+    for (uint mask = 4; mask > 0; mask >>= 1)
+        largest = fmax(largest, ptx_shuffle_xor(largest, mask));
+    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    const int a = (int)round(v.x * inverse), b = (int)round(v.y * inverse);
+    const int d = (int)round(v.z * inverse), e = (int)round(v.w * inverse);
+    float sum = (float)(a + b + d + e);
+#pragma unroll
+    for (uint mask = 4; mask > 0; mask >>= 1)
+        sum += ptx_shuffle_xor(sum, mask);
+    if (!valid)
+        return;
+    /* bytes 0..15 of all blocks, then bytes 16..31: lanes then read 16 bytes side by side */
+    const uint at = (c->lane & 7) * 4;
+    const uint plane = at / 16;
+    *(__local uint *)(c->body + plane * (k / 2) + block * 16 + at % 16) =
+        (uint)(a & 255) | (uint)(b & 255) << 8 | (uint)(d & 255) << 16 | (uint)(e & 255) << 24;
+    if (at == 0) {
+        LOCAL_D(k)[block] = largest / 127.0f;
+        LOCAL_S(k)[block] = (int)sum;
+    }
+}
+
+/* A sum over all threads of the group: shared before a barrier, read after it. */
+PTX_INLINE void share_sum(const struct ctx *c, float v)
+{
+    v = warp_sum(v);
+    if (c->lane == 0)
+        c->warp_floats[c->warp] = v;
+}
+
+PTX_INLINE float shared_sum(const struct ctx *c)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (uint w = 0; w < WARPS; w++)
+        sum += c->warp_floats[w];
+    return sum;
+}
+
+/* Blocks of 4 floats per lane, over all warps; `load` is an expression of i, the first element. */
+#define FOR_BLOCKS(k, i, valid)                                                                    \
+    for (uint first_ = c->warp * 4; first_ < (k) / 32; first_ += WARPS * 4)                        \
+        for (uint once_ = 1, block = first_ + (c->lane >> 3),                                      \
+                  i = min(block, (uint)(k) / 32 - 1) * 32 + (c->lane & 7) * 4;                     \
+             once_; once_ = 0)                                                                     \
+            for (bool valid = block < (k) / 32, again_ = true; again_; again_ = false)
+
+/* x (from the embedding of `token` when `embed`) times the norm's weight. */
+PTX_INLINE void stage_normed(const struct ctx *c, ulong norm, bool embed, uint token)
+{
+    const __global float *x = (const __global float *)(c->work + AT_X);
+    const __global float *w = (const __global float *)weight_at_place(c, norm);
+    const __global uchar *row =
+        weight_at_place(c, c->head->embed) + (ulong)token * weight_row_bytes(N_EMBD);
+    float squares = 0.0f;
+    FOR_BLOCKS(N_EMBD, i, valid)
+    {
+        float4 v;
+        if (embed)
+            v = (float4)(weight_at(row, i), weight_at(row, i + 1), weight_at(row, i + 2),
+                         weight_at(row, i + 3)) *
+                c->p.embed_scale;
+        else
+            v = fresh4(x + i);
+        if (valid)
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        store_block4(c, N_EMBD, block, valid, v * vload4(0, w + i));
+    }
+    share_sum(c, squares);
+}
+
+PTX_INLINE void stage_plain(const struct ctx *c, const uint k, const __global float *x)
+{
+    FOR_BLOCKS(k, i, valid)
+    {
+        store_block4(c, k, block, valid, fresh4(x + i));
+    }
+}
+
+/* The heads' outputs; where the cells were split, the splits merge here. */
+PTX_INLINE void stage_attention(const struct ctx *c, uint n_splits)
+{
+    const __global float *parts = (const __global float *)(c->work + AT_PARTS);
+    if (n_splits == 1) {
+        stage_plain(c, Q_ROWS, (const __global float *)(c->work + AT_ATT));
+        return;
+    }
+    FOR_BLOCKS(Q_ROWS, i, valid)
+    {
+        const __global float *head = parts + (ulong)(i / HEAD_DIM) * n_splits * (HEAD_DIM + 4);
+        float top = -INFINITY, total = 0.0f;
+        float4 v = (float4)(0.0f);
+        for (uint s = 0; s < n_splits; s++)
+            top = fmax(top, fresh(head + s * (HEAD_DIM + 4) + HEAD_DIM));
+        for (uint s = 0; s < n_splits; s++) {
+            const __global float *part = head + s * (HEAD_DIM + 4);
+            const float weight = ptx_exp(fresh(part + HEAD_DIM) - top);
+            total += weight * fresh(part + HEAD_DIM + 1);
+            v += weight * fresh4(part + i % HEAD_DIM);
+        }
+        store_block4(c, Q_ROWS, block, valid, v / total);
+    }
+}
+
+/* ---- linear phases ---- */
+
+/* A group's share of a linear phase: row groups g0 .. g1 - 1, this warp's units u0 .. u1 - 1. */
+struct share {
+    uint g0, g1, u0, u1, per_warp;
+    struct r4_raw a, b; /* units u0 and u0 + 1, or u and u + 1 */
+};
+
+#define BY_TYPE(type, call_a, call_b, call_c)                                                      \
+    do {                                                                                           \
+        if (TYPE_B == 255 || (type) == TYPE_A) {                                                   \
+            call_a;                                                                                \
+        } else if (TYPE_C == 255 || (type) == TYPE_B) {                                            \
+            call_b;                                                                                \
+        } else {                                                                                   \
+            call_c;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+#define CHUNKS(k) (((k) / 32 + 31) / 32)
+
+/* Finds the part that row group g lies in; *g becomes its number there. */
+PTX_INLINE const __global struct decode_part *find_part(const __global struct decode_part *part,
+                                                        const uint n_parts, uint *g)
+{
+    if (n_parts == 1)
+        return part;
+#pragma unroll
+    for (uint i = 0; i + 1 < n_parts; i++) {
+        if (*g < part->row_groups)
+            return part;
+        *g -= part->row_groups;
+        part++;
+    }
+    return part;
+}
+
+PTX_INLINE void load_typed(const struct ctx *c, const uint type, const uint k, ulong at, uint g,
+                           uint chunk, struct r4_raw *raw)
+{
+    const uint nb = min(R4_CHUNK, k / 32 - chunk * R4_CHUNK);
+    r4_load(type,
+            weight_at_place(c, at) + g * r4_group_bytes(type, k) +
+                R4_BYTES(type, chunk * R4_CHUNK),
+            nb, c->lane, raw);
+}
+
+PTX_INLINE void load_unit(const struct ctx *c, const __global struct decode_part *parts,
+                          const uint n_parts, const uint k, const struct share *s, uint unit,
+                          struct r4_raw *raw)
+{
+    uint g = s->g0 + unit / CHUNKS(k);
+    const uint chunk = unit % CHUNKS(k);
+    const __global struct decode_part *part = find_part(parts, n_parts, &g);
+    const ulong at = part->at;
+    BY_TYPE(part->type, load_typed(c, TYPE_A, k, at, g, chunk, raw),
+            load_typed(c, TYPE_B, k, at, g, chunk, raw),
+            load_typed(c, TYPE_C, k, at, g, chunk, raw));
+}
+
+/* The share of this warp, and its first loads. `step`: row groups that must stay together. */
+PTX_INLINE void begin_linear(const struct ctx *c, const __global struct decode_part *parts,
+                             const uint n_parts, const uint k, uint row_groups, const uint step,
+                             struct share *s)
+{
+    const uint sets = row_groups / step;
+    s->g0 = (uint)((ulong)sets * c->group / c->n_groups) * step;
+    s->g1 = (uint)((ulong)sets * (c->group + 1) / c->n_groups) * step;
+    const uint units = (s->g1 - s->g0) * CHUNKS(k);
+    s->per_warp = (units + WARPS - 1) / WARPS;
+    s->u0 = min(c->warp * s->per_warp, units);
+    s->u1 = min(s->u0 + s->per_warp, units);
+    if (s->u0 < s->u1)
+        load_unit(c, parts, n_parts, k, s, s->u0, &s->a);
+    if (s->u0 + 1 < s->u1)
+        load_unit(c, parts, n_parts, k, s, s->u0 + 1, &s->b);
+}
+
+PTX_INLINE void add_unit(const struct ctx *c, const __global struct decode_part *parts,
+                         const uint n_parts, const uint k, const struct share *s, uint unit,
+                         const struct r4_raw *raw, float acc[4])
+{
+    uint g = s->g0 + unit / CHUNKS(k);
+    const uint chunk = unit % CHUNKS(k), block = chunk * R4_CHUNK + c->lane;
+    const __global struct decode_part *part = find_part(parts, n_parts, &g);
+    if (block < k / 32) {
+        const uint4 low = *(const __local uint4 *)(c->body + block * 16);
+        const uint4 high = *(const __local uint4 *)(c->body + k / 2 + block * 16);
+        const uint xs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        const float dx = LOCAL_D(k)[block];
+        const int sum = LOCAL_S(k)[block];
+        BY_TYPE(part->type, r4_add(TYPE_A, raw, xs, dx, sum, acc),
+                r4_add(TYPE_B, raw, xs, dx, sum, acc), r4_add(TYPE_C, raw, xs, dx, sum, acc));
+    }
+    if (chunk + 1 < CHUNKS(k) && unit + 1 < s->u1)
+        return;
+    /* the last unit of this row group in this warp: the lanes' sums meet */
+    const uint local_g = unit / CHUNKS(k), first_warp = local_g * CHUNKS(k) / s->per_warp;
+    __local float *out = c->sums + (local_g * CHUNKS(k) + c->warp - first_warp) * 4;
+#pragma unroll
+    for (uint r = 0; r < 4; r++) {
+        const float sum = warp_sum(acc[r]);
+        if (c->lane == r)
+            out[r] = sum;
+        acc[r] = 0.0f;
+    }
+}
+
+/* All units of the warp, two loads ahead; a barrier at the end makes the sums readable. */
+PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_part *parts,
+                           const uint n_parts, const uint k, struct share *s)
+{
+    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (uint u = s->u0; u < s->u1; u += 2) {
+        add_unit(c, parts, n_parts, k, s, u, &s->a, acc);
+        if (u + 2 < s->u1)
+            load_unit(c, parts, n_parts, k, s, u + 2, &s->a);
+        if (u + 1 < s->u1)
+            add_unit(c, parts, n_parts, k, s, u + 1, &s->b, acc);
+        if (u + 3 < s->u1)
+            load_unit(c, parts, n_parts, k, s, u + 3, &s->b);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Sum of row r of the group's row group local_g, over the warps that had a part of it. */
+PTX_INLINE float row_sum(const struct ctx *c, const uint k, const struct share *s, uint local_g,
+                         uint r)
+{
+    const uint first = local_g * CHUNKS(k) / s->per_warp;
+    const uint last = (local_g * CHUNKS(k) + CHUNKS(k) - 1) / s->per_warp;
+    float sum = 0.0f;
+    for (uint w = 0; w <= last - first; w++)
+        sum += c->sums[(local_g * CHUNKS(k) + w) * 4 + r];
+    return sum;
+}
+
+/* ---- the phases ---- */
+
+PTX_INLINE float inverse_rms(const struct ctx *c)
+{
+    return rsqrt(shared_sum(c) / N_EMBD + c->p.eps);
+}
+
+/* The rows of x that this group owns: those of the o and down phases. */
+PTX_INLINE void embed_own_rows(const struct ctx *c, uint token)
+{
+    const uint g0 = (uint)((ulong)(N_EMBD / 4) * c->group / c->n_groups);
+    const uint g1 = (uint)((ulong)(N_EMBD / 4) * (c->group + 1) / c->n_groups);
+    const __global uchar *row =
+        weight_at_place(c, c->head->embed) + (ulong)token * weight_row_bytes(N_EMBD);
+    for (uint i = 4 * g0 + c->thread; i < 4 * g1; i += THREADS)
+        ((__global float *)(c->work + AT_X))[i] = weight_at(row, i) * c->p.embed_scale;
+}
+
+/* Rows r and r + 1 of q | k | v: rotated, into the query or the cells. */
+PTX_INLINE void finish_qkv(const struct ctx *c, const __global struct decode_layer *layer,
+                           uint position, uint r, float a, float b)
+{
+    const bool is_v = r >= Q_ROWS + KV_ROWS;
+    const uint dim = r % HEAD_DIM;
+    if (!is_v && dim < N_ROT) {
+        const float2 turn = c->rope[(ulong)position * (N_ROT / 2) + dim / 2];
+        const float x = a, y = b;
+        a = x * turn.x - y * turn.y;
+        b = x * turn.y + y * turn.x;
+    }
+    if (r < Q_ROWS) {
+        __global float *q = (__global float *)(c->work + AT_Q) + r;
+        q[0] = a;
+        q[1] = b;
+        return;
+    }
+    const uint row = is_v ? r - Q_ROWS - KV_ROWS : r - Q_ROWS;
+    __global half *cells = cells_at_place(c, is_v ? layer->v : layer->k);
+    const ulong at =
+        (((ulong)c->p.slot * N_HEAD_KV + row / HEAD_DIM) * N_CTX + position) * HEAD_DIM + dim;
+    *(__global uint *)(cells + at) = ptx_half2_of(a, b);
+}
+
+#define QKV_GROUPS ((Q_ROWS + 2 * KV_ROWS) / 4)
+
+PTX_INLINE void qkv_phase(struct ctx *c, const __global struct decode_layer *layer, bool embed,
+                          uint token, uint position, struct share *s)
+{
+    stage_normed(c, layer->attn_norm, embed, token);
+    if (embed)
+        embed_own_rows(c, token);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, layer->qkv, DECODE_QKV_PARTS, N_EMBD, s);
+    const float scale = inverse_rms(c);
+    for (uint i = c->thread; i < (s->g1 - s->g0) * 2; i += THREADS) {
+        const uint g = i / 2, r = i % 2 * 2;
+        finish_qkv(c, layer, position, (s->g0 + g) * 4 + r, scale * row_sum(c, N_EMBD, s, g, r),
+                   scale * row_sum(c, N_EMBD, s, g, r + 1));
+    }
+    arrive(c);
+}
+
+/* 8 halves of a cell, from their 16 bytes, times 8 floats. */
+PTX_INLINE float dot8(uint4 h, const float *q)
+{
+    const uint w[4] = {h.x, h.y, h.z, h.w};
+    float sum = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < 4; i++)
+        sum = fma(half_of_pair(w[i], 0), q[2 * i], fma(half_of_pair(w[i], 1), q[2 * i + 1], sum));
+    return sum;
+}
+
+/* Cells c0 .. c1 - 1 of a head by the whole group. For scores 4 lanes share a cell (8 cells a
+ * warp), for values a lane has LANE_DIMS dimensions of all cells. */
+PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *layer, uint head,
+                       uint c0, uint c1, __global float *out, bool split)
+{
+    const uint kv_head = head / (N_HEAD / N_HEAD_KV), quarter = c->lane & 3;
+    const ulong base = ((ulong)c->p.slot * N_HEAD_KV + kv_head) * N_CTX * HEAD_DIM;
+    const __global half *k = cells_at_place(c, layer->k) + base;
+    const __global half *v = cells_at_place(c, layer->v) + base;
+    const __global float *query = (const __global float *)(c->work + AT_Q) + head * HEAD_DIM;
+    float q[HEAD_DIM / 4], acc[LANE_DIMS], top = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (uint j = 0; j < HEAD_DIM / 32; j++) {
+#pragma unroll
+        for (uint i = 0; i < 8; i += 4) {
+            const float4 part = fresh4(query + 32 * j + 8 * quarter + i) * c->p.scale;
+            q[8 * j + i] = part.x;
+            q[8 * j + i + 1] = part.y;
+            q[8 * j + i + 2] = part.z;
+            q[8 * j + i + 3] = part.w;
+        }
+    }
+#pragma unroll
+    for (uint i = 0; i < LANE_DIMS; i++)
+        acc[i] = 0.0f;
+    for (uint first = c0 + c->warp * 8; first < c1; first += WARPS * 8) {
+        const uint cell = min(first + c->lane / 4, c1 - 1);
+        const __global half *row = k + (ulong)cell * HEAD_DIM + 8 * quarter;
+        float score = 0.0f;
+#pragma unroll
+        for (uint j = 0; j < HEAD_DIM / 32; j++)
+            score += dot8(*(const __global uint4 *)(row + 32 * j), q + 8 * j);
+        score += ptx_shuffle_xor(score, 1);
+        score += ptx_shuffle_xor(score, 2);
+        if (first + c->lane / 4 >= c1)
+            score = -INFINITY;
+        float best = score;
+#pragma unroll
+        for (uint mask = 4; mask < 32; mask <<= 1)
+            best = fmax(best, ptx_shuffle_xor(best, mask));
+        const float new_top = fmax(top, best), shrink = ptx_exp(top - new_top);
+        const float weight = ptx_exp(score - new_top);
+        float sum = weight;
+#pragma unroll
+        for (uint mask = 4; mask < 32; mask <<= 1)
+            sum += ptx_shuffle_xor(sum, mask);
+        total = total * shrink + sum;
+        top = new_top;
+#pragma unroll
+        for (uint i = 0; i < LANE_DIMS; i++)
+            acc[i] *= shrink;
+#pragma unroll
+        for (uint j = 0; j < 8; j++) {
+            const float w = ptx_shuffle(weight, 4 * j);
+            const __global uint *values =
+                (const __global uint *)(v + (ulong)min(first + j, c1 - 1) * HEAD_DIM +
+                                        c->lane * LANE_DIMS);
+#pragma unroll
+            for (uint i = 0; i < LANE_DIMS; i += 2) {
+                const uint pair = values[i / 2];
+                acc[i] = fma(w, half_of_pair(pair, 0), acc[i]);
+                acc[i + 1] = fma(w, half_of_pair(pair, 1), acc[i + 1]);
+            }
+        }
+    }
+    __local float *mine = (__local float *)c->body + c->warp * (HEAD_DIM + 2);
+#pragma unroll
+    for (uint i = 0; i < LANE_DIMS; i++)
+        mine[c->lane * LANE_DIMS + i] = acc[i];
+    if (c->lane == 0) {
+        mine[HEAD_DIM] = top;
+        mine[HEAD_DIM + 1] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const __local float *all = (const __local float *)c->body;
+    for (uint d = c->thread; d < HEAD_DIM; d += THREADS) {
+        float highest = -INFINITY, weights = 0.0f, value = 0.0f;
+        for (uint w = 0; w < WARPS; w++)
+            highest = fmax(highest, all[w * (HEAD_DIM + 2) + HEAD_DIM]);
+        for (uint w = 0; w < WARPS; w++) {
+            const __local float *warp = all + w * (HEAD_DIM + 2);
+            const float weight = ptx_exp(warp[HEAD_DIM] - highest);
+            weights += weight * warp[HEAD_DIM + 1];
+            value += weight * warp[d];
+        }
+        out[d] = split ? value : value / weights;
+        if (split && d == 0) {
+            out[HEAD_DIM] = highest;
+            out[HEAD_DIM + 1] = weights;
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Splits of the cells of one head when n cells are looked at. */
+PTX_INLINE uint splits_of(const struct ctx *c, uint n)
+{
+    return max(1u, min(c->n_groups / N_HEAD, n / 256));
+}
+
+PTX_INLINE void attention_phase(struct ctx *c, const __global struct decode_layer *layer,
+                                uint position)
+{
+    const uint end = position + 1;
+    const uint start = c->p.window > 0 && end > c->p.window ? end - c->p.window : 0;
+    const uint n = end - start, n_splits = splits_of(c, n);
+    for (uint item = c->group; item < N_HEAD * n_splits; item += c->n_groups) {
+        const uint head = item / n_splits, split = item % n_splits;
+        __global float *out =
+            n_splits == 1
+                ? (__global float *)(c->work + AT_ATT) + head * HEAD_DIM
+                : (__global float *)(c->work + AT_PARTS) + (ulong)item * (HEAD_DIM + 4);
+        attend(c, layer, head, start + (uint)((ulong)n * split / n_splits),
+               start + (uint)((ulong)n * (split + 1) / n_splits), out, n_splits > 1);
+    }
+    arrive(c);
+}
+
+/* += of a linear into the rows of x that the group owns. */
+PTX_INLINE void add_to_x(struct ctx *c, const uint k, const struct share *s)
+{
+    __global float *x = (__global float *)(c->work + AT_X) + 4 * s->g0;
+    for (uint i = c->thread; i < (s->g1 - s->g0) * 4; i += THREADS)
+        x[i] += row_sum(c, k, s, i / 4, i % 4);
+    arrive(c);
+}
+
+PTX_INLINE void gate_up_phase(struct ctx *c, const __global struct decode_layer *layer,
+                              struct share *s)
+{
+    stage_normed(c, layer->ffn_norm, false, 0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, &layer->gate_up, 1, N_EMBD, s);
+    const float scale = inverse_rms(c);
+    __global float *h = (__global float *)(c->work + AT_H) + 2 * s->g0;
+    for (uint i = c->thread; i < (s->g1 - s->g0) * 2; i += THREADS) {
+        const uint pair = i / 4 * 2;
+        const float gate = scale * row_sum(c, N_EMBD, s, pair, i % 4);
+        const float up = scale * row_sum(c, N_EMBD, s, pair + 1, i % 4);
+        h[i] = gate / (1.0f + ptx_exp(-gate)) * up;
+    }
+    arrive(c);
+}
+
+PTX_INLINE bool better(float v, uint i, float than, uint than_i)
+{
+    return v > than || (v == than && i < than_i);
+}
+
+/* Best {value, index} of a warp's lanes, in all lanes. */
+PTX_INLINE void warp_best(float *v, uint *index)
+{
+#pragma unroll
+    for (uint mask = 16; mask > 0; mask >>= 1) {
+        const float other = ptx_shuffle_xor(*v, mask);
+        const uint other_index = as_uint(ptx_shuffle_xor(as_float(*index), mask));
+        if (better(other, other_index, *v, *index)) {
+            *v = other;
+            *index = other_index;
+        }
+    }
+}
+
+#define HEAD_GROUPS ((N_VOCAB + 3) / 4)
+
+PTX_INLINE void head_phase(struct ctx *c, struct share *s)
+{
+    stage_normed(c, c->head->output_norm, false, 0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, &c->head->head, 1, N_EMBD, s);
+    const float scale = inverse_rms(c);
+    float best = -INFINITY;
+    uint index = 0xFFFFFFFF;
+    for (uint i = c->thread; i < (s->g1 - s->g0) * 4; i += THREADS) {
+        const uint row = s->g0 * 4 + i;
+        const float logit = scale * row_sum(c, N_EMBD, s, i / 4, i % 4);
+        if (row < N_VOCAB && better(logit, row, best, index)) {
+            best = logit;
+            index = row;
+        }
+    }
+    warp_best(&best, &index);
+    barrier(CLK_LOCAL_MEM_FENCE); /* the sums are read */
+    if (c->lane == 0) {
+        c->sums[2 * c->warp] = best;
+        c->sums[2 * c->warp + 1] = as_float(index);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (c->warp == 0) {
+        best = c->lane < WARPS ? c->sums[2 * c->lane] : -INFINITY;
+        index = c->lane < WARPS ? as_uint(c->sums[2 * c->lane + 1]) : 0xFFFFFFFF;
+        warp_best(&best, &index);
+        if (c->lane == 0) {
+            __global float *out = (__global float *)(c->control + DECODE_BEST) + 2 * c->group;
+            out[0] = best;
+            out[1] = as_float(index);
+        }
+    }
+    arrive(c);
+}
+
+/* The best of all groups; 0 when no logit is a number. */
+PTX_INLINE uint next_token(const struct ctx *c, uint t)
+{
+    __local uint *word = (__local uint *)(c->warp_floats + WARPS);
+    if (c->warp == 0) {
+        const __global float *bests = (const __global float *)(c->control + DECODE_BEST);
+        float best = -INFINITY;
+        uint index = 0xFFFFFFFF;
+        for (uint g = c->lane; g < c->n_groups; g += 32) {
+            const float v = fresh(bests + 2 * g);
+            const uint i = as_uint(fresh(bests + 2 * g + 1));
+            if (better(v, i, best, index)) {
+                best = v;
+                index = i;
+            }
+        }
+        warp_best(&best, &index);
+        if (c->lane == 0) {
+            *word = index < N_VOCAB ? index : 0;
+            if (c->group == 0) {
+                c->control[DECODE_TOKENS + t] = *word;
+                ((__global float *)c->control)[DECODE_FOUND + t] = best;
+            }
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint token = *word;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return token;
+}
+
+/* One layer; the share of its qkv phase is loaded. Leaves the first loads of what follows it:
+ * the next layer's qkv, or the head. */
+PTX_INLINE bool run_layer(struct ctx *c, uint l, uint token, uint position, struct share *s)
+{
+    const __global struct decode_layer *layer = c->layers + l;
+    qkv_phase(c, layer, l == 0, token, position, s);
+
+    begin_linear(c, &layer->o, 1, Q_ROWS, N_EMBD / 4, 1, s);
+    if (!wait_all(c))
+        return false;
+    attention_phase(c, layer, position);
+    if (!wait_all(c))
+        return false;
+    const uint seen = position + 1;
+    stage_attention(c, splits_of(c, c->p.window > 0 ? min(seen, c->p.window) : seen));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, &layer->o, 1, Q_ROWS, s);
+    add_to_x(c, Q_ROWS, s);
+
+    begin_linear(c, &layer->gate_up, 1, N_EMBD, N_FF / 2, 2, s);
+    if (!wait_all(c))
+        return false;
+    gate_up_phase(c, layer, s);
+
+    begin_linear(c, &layer->down, 1, N_FF, N_EMBD / 4, 1, s);
+    if (!wait_all(c))
+        return false;
+    stage_plain(c, N_FF, (const __global float *)(c->work + AT_H));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, &layer->down, 1, N_FF, s);
+    add_to_x(c, N_FF, s);
+
+    if (l + 1 < N_LAYER)
+        begin_linear(c, layer[1].qkv, DECODE_QKV_PARTS, N_EMBD, QKV_GROUPS, 1, s);
+    else
+        begin_linear(c, &c->head->head, 1, N_EMBD, HEAD_GROUPS, 1, s);
+    return wait_all(c);
+}
+
+KERNEL(THREADS) void decode(const __global uchar *w0, const __global uchar *w1,
+                            const __global uchar *w2, const __global uchar *w3,
+                            __global uchar *cells0, __global uchar *cells1,
+                            __global uchar *cells2, __global uchar *cells3,
+                            const __global uchar *table, const __global uchar *rope,
+                            ulong rope_offset, __global uchar *work, __global uint *control,
+                            struct decode_params p)
+{
+    __local uchar body[LOCAL_BODY] __attribute__((aligned(16)));
+    __local float sums[MAX_UNITS * 4] __attribute__((aligned(16)));
+    __local float warp_floats[WARPS + 1];
+    struct ctx c = {
+        {w0, w1, w2, w3},
+        {cells0, cells1, cells2, cells3},
+        (const __global struct decode_layer *)(table + sizeof(struct decode_head)),
+        (const __global struct decode_head *)table,
+        (const __global float2 *)(rope + rope_offset),
+        work,
+        control,
+        p,
+        (uint)get_group_id(0),
+        (uint)get_num_groups(0),
+        (uint)get_local_id(0),
+        (uint)get_local_id(0) & 31,
+        (uint)get_local_id(0) >> 5,
+        p.arrivals,
+        body,
+        sums,
+        warp_floats};
+    uint token = p.first;
+    for (uint t = 0; t < p.n_tokens; t++) {
+        struct share s;
+        begin_linear(&c, c.layers->qkv, DECODE_QKV_PARTS, N_EMBD, QKV_GROUPS, 1, &s);
+        for (uint l = 0; l < N_LAYER; l++)
+            if (!run_layer(&c, l, token, p.position + t, &s))
+                return;
+        head_phase(&c, &s);
+        if (!wait_all(&c))
+            return;
+        token = next_token(&c, t);
+    }
+}
