@@ -253,8 +253,7 @@ static enum status check_repack(const struct variant *v, const struct op_call *c
     return check_multiple(op, "row0", p->row0, rows, e);
 }
 
-/* The params alone. */
-static enum status check_params(const struct variant *v, const struct op_call *call, struct err *e)
+enum status op_check_params(const struct variant *v, const struct op_call *call, struct err *e)
 {
     const char *op = op_name(call->op);
     const union op_params *p = &call->params;
@@ -366,7 +365,7 @@ enum status op_check(const struct variant *v, const struct op_call *call, struct
     if (call->op >= OP_COUNT || v->op != call->op)
         return err_set(e, ST_INVALID, "op %u: variant %s is of op %s", (unsigned)call->op, v->name,
                        op_name(v->op));
-    CHECK(check_params(v, call, e));
+    CHECK(op_check_params(v, call, e));
     const uint32_t columns = op_columns(call);
     if (v->k_multiple > 0)
         CHECK(check_multiple(op_name(v->op), "columns", columns, v->k_multiple, e));

@@ -13,7 +13,8 @@
 struct trial_result {
     bool passed;
     double error, bound; /* of the worst output: NMSE, or its share of the bound (see reason) */
-    char reason[160];    /* "" when passed */
+    double max_abs, max_rel, nmse; /* over all outputs, whatever the bound speaks of */
+    char reason[160];              /* "" when passed */
 };
 
 /* Runs v on params. dtype: of the weight or cache (variant_dtype(v), or one to pick where that is

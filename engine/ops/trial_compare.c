@@ -45,6 +45,20 @@ static void report(struct trial_result *out, bool passed, double error, double b
                  bound);
 }
 
+/* The plain figures of an output, for reports. */
+static void measure(const float *got, const float *want, uint64_t n, struct trial_result *out)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const double error = fabs((double)got[i] - (double)want[i]), size = fabs((double)want[i]);
+        if (isinf(size) && got[i] == want[i])
+            continue;
+        out->max_abs = fmax(out->max_abs, error);
+        if (size > 0)
+            out->max_rel = fmax(out->max_rel, error / size);
+    }
+    out->nmse = fmax(out->nmse, ref_nmse(got, want, n));
+}
+
 static void compare_nmse(const float *got, const float *want, uint64_t n, double bound,
                          const char *tensor, struct trial_result *out)
 {
@@ -54,6 +68,7 @@ static void compare_nmse(const float *got, const float *want, uint64_t n, double
         size += (double)want[i] * (double)want[i];
     }
     const double nmse = size > 0 ? error / size : error;
+    measure(got, want, n, out);
     report(out, nmse <= bound, isnan(nmse) ? INFINITY : nmse, bound, tensor, "NMSE");
 }
 
@@ -85,6 +100,7 @@ static void compare_products(const struct trial *t, const float *got, struct tri
     const struct linear_params *p = &t->ref_call.params.linear;
     const float *w = t->host[0], *x = t->host[1], *want = t->host[3];
     double worst = 0;
+    measure(got, want, t->ref_call.tensors[3].bytes / 4, out);
     for (uint64_t r = 0; r < p->m; r++) {
         const double w_norm = norm_of(w + r * p->k, p->k);
         for (uint64_t row = 0; row < p->n_tokens; row++) {
@@ -165,6 +181,7 @@ static enum status compare_ruled(const struct trial *t, uint32_t i, const void *
     if (st == ST_OK)
         st = quant_to_f32(x->dtype, t->host[i], a + n, n, e);
     if (st == ST_OK) {
+        measure(a, a + n, n, out);
         const char *what = "NMSE";
         double bound = 1, error = 0;
         if (op_rules(t->call.op)->error) {

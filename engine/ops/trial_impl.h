@@ -18,6 +18,18 @@ struct trial {
     struct buffer *buffers[OP_MAX_TENSORS];
 };
 
+/* The parts of a trial, in order; t is zeroed but for d, v and seed. */
+void trial__describe(struct trial *t, const union op_params *params, enum dtype dtype);
+/* Host memory of every tensor, zeroed. */
+enum status trial__host(struct trial *t, struct err *e);
+/* Device buffers between canaries, filled from the host's in the variant's formats. */
+enum status trial__upload(struct trial *t, struct err *e);
+/* Runs the reference: its outputs replace those in host memory. */
+enum status trial__reference(struct trial *t, struct err *e);
+enum status trial__check(struct trial *t, struct trial_result *out, struct err *e);
+void trial__close_buffers(struct trial *t);
+void trial__close(struct trial *t); /* buffers and host memory */
+
 /* Fills the host memory of every tensor of ref_call with values that suit the op. */
 enum status trial_fill(struct trial *t, struct err *e);
 /* Compares tensor i as the variant left it (bytes in the variant's format) with the reference. */

@@ -98,6 +98,8 @@ uint32_t op_columns(const struct op_call *call);
 /* Bytes that tensor i of a call must have at least; 0: not used by this call. Only after op_check
  * found the params sound. */
 uint64_t op_tensor_bytes(const struct op_call *call, uint32_t i);
+/* Checks the params alone, before there are tensors. */
+enum status op_check_params(const struct variant *v, const struct op_call *call, struct err *e);
 /* Checks params, dtypes, layouts and bounds of a call of variant v. */
 enum status op_check(const struct variant *v, const struct op_call *call, struct err *e);
 

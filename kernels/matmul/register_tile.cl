@@ -31,6 +31,9 @@
 #define COL_ITEMS  (TOKENS / ITEM_COLS < GROUP ? TOKENS / ITEM_COLS : GROUP)
 #define ITEM_QUADS (TOKENS / 4 / COL_ITEMS)
 #define ITEM_ROWS  (ROWS * COL_ITEMS / GROUP)
+#if ROWS * COL_ITEMS < GROUP
+#error "the group has more items than the tile has rows for"
+#endif
 #define A_STRIDE   (ROWS + 4)
 #define B_STRIDE   (TOKENS + 4)
 
