@@ -67,7 +67,7 @@ enum status bpe_open(struct tokenizer *t, const struct vocab_source *source, cha
 {
     if (source->merges == NULL || source->n_merges == 0)
         return err_set(e, ST_FORMAT, "tokenizer: a gpt2 vocabulary needs merges, there are none");
-    enum status status = pretok_open(source->pre, &t->pretok, e);
+    enum status status = pretok_open(source->pre, true, &t->pretok, e);
     if (status != ST_OK)
         return status;
     t->ignore_merges =

@@ -66,7 +66,7 @@ static const struct row *find_row(const char *name)
     return NULL;
 }
 
-static enum status compile(struct pretok *p, struct err *e)
+static enum status compile(struct pretok *p, bool jit, struct err *e)
 {
     for (; p->row->expressions[p->n_codes] != NULL; p->n_codes++) {
         const char *text = p->row->expressions[p->n_codes];
@@ -78,13 +78,14 @@ static enum status compile(struct pretok *p, struct err *e)
             return err_set(e, ST_INTERNAL, "pre-tokenizer expression %u: PCRE2 error %d at %zu",
                            p->n_codes, code, (size_t)offset);
         /* Without a JIT (not built in, or executable memory forbidden) the interpreter matches. */
-        (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
+        if (jit)
+            (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
         p->codes[p->n_codes] = compiled;
     }
     return ST_OK;
 }
 
-enum status pretok_open(const char *name, struct pretok **out, struct err *e)
+enum status pretok_open(const char *name, bool jit, struct pretok **out, struct err *e)
 {
     enum status status;
     const struct row *row = find_row(name);
@@ -101,7 +102,7 @@ enum status pretok_open(const char *name, struct pretok **out, struct err *e)
         goto fail;
     }
     pcre2_set_match_limit(p->context, PRETOK_MATCH_LIMIT);
-    status = compile(p, e);
+    status = compile(p, jit, e);
     if (status != ST_OK)
         goto fail;
     *out = p;

@@ -20,8 +20,10 @@ struct pretok_pieces { /* scratch and result; zero-initialise, free with pretok_
     uint32_t spare_capacity;
 };
 
-/* name NULL: "default". ST_UNSUPPORTED for a name not in pretok.def, ST_INTERNAL, ST_NO_MEMORY. */
-enum status pretok_open(const char *name, struct pretok **out, struct err *e);
+/* name NULL: "default". jit: machine code where the system allows it; without, the interpreter
+ * matches, as it does where it does not. ST_UNSUPPORTED for a name not in pretok.def, ST_INTERNAL,
+ * ST_NO_MEMORY. */
+enum status pretok_open(const char *name, bool jit, struct pretok **out, struct err *e);
 void pretok_close(struct pretok *p); /* accepts NULL */
 /* What models with this pre-tokeniser do unless their file says otherwise. */
 bool pretok_ignores_merges(const struct pretok *p);

@@ -12,7 +12,7 @@
 
 enum status wpm_open(struct tokenizer *t, struct err *e)
 {
-    return pretok_open("wordpiece", &t->pretok, e);
+    return pretok_open("wordpiece", true, &t->pretok, e);
 }
 
 /* The longest token at the start of text[0..n), its bytes in *length; TEXT_MAP_NONE if none. */
