@@ -138,7 +138,8 @@ if [ -z "$model" ]; then
     model=$SMOLLM2
 fi
 if [ "$device" != host ]; then
-    devices=$("$ROOT/build/release/oinfer" devices --json)
+    devices=$("$ROOT/build/release/oinfer" devices --json 2>"$STATE/devices.log") ||
+        fail "the devices could not be listed: $(tail -n 1 "$STATE/devices.log")"
     grep '"kind"' <<<"$devices" | grep -v '"host"' >/dev/null ||
         fail "no OpenCL device was found (is pocl-opencl-icd installed? is OCL_ICD_VENDORS set?); --device host works without one, slowly"
 fi
