@@ -232,8 +232,10 @@ static void read_environment(struct reader *r, char *const *environment)
             continue;
         snprintf(where, sizeof where, "%.*s", (int)strcspn(*environment, "="), *environment);
         const struct config_option *option = find_option(name);
-        if (option == NULL)
+        if (option == NULL && nearest_name(name) != NULL)
             report_unknown(r, where, name);
+        else if (option == NULL)
+            continue; /* like none of ours: another program's, or a test's */
         else if (option->type == CONFIG_LIST)
             set_list_variable(r, where, option, value);
         else

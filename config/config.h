@@ -2,8 +2,9 @@
  *
  * options.def is the only list of options; everything here walks it. Reading never stops at the
  * first problem: all of them are collected, each naming its source (file and line, variable, flag),
- * and an unknown name comes with the nearest known one. A config is written once, at start, and
- * read by any thread afterwards. Sizes are bytes, durations milliseconds.
+ * and an unknown name comes with the nearest known one (an unknown variable of the environment
+ * counts only if there is such a one: the environment is not ours alone). A config is written once,
+ * at start, and read by any thread afterwards. Sizes are bytes, durations milliseconds.
  */
 #ifndef OINFER_CONFIG_CONFIG_H
 #define OINFER_CONFIG_CONFIG_H

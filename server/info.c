@@ -171,7 +171,8 @@ static void put_opened(struct json *j, struct service *s, struct worker *w)
         real_field(j, "f32_gflop_s", peaks.f32_gflop_s);
         json_close(j, '}');
     } else {
-        json_null(j);
+        json_null(j); /* the next time they are there */
+        worker_measure(w);
     }
     json_key(j, "variants");
     json_open(j, '{');

@@ -12,7 +12,6 @@
 #include "engine/base/mem.h"
 
 #define WAIT_NS        50000000u /* between looks at cancels and deadlines while nothing can run */
-#define IDLE_NS        1000000000u /* idle for so long: time to measure the device */
 #define PLAN_BYTES     16384
 #define SLOTS_TOLD_MAX 256 /* slots of all models that GET /slots shows */
 
@@ -31,15 +30,16 @@ struct worker {
     struct slot_status told[SLOTS_TOLD_MAX];
     uint32_t n_told;
     struct device_peaks peaks;
-    bool has_peaks;
+    bool wants_peaks, has_peaks;
 
     /* of the thread */
     struct engine *engine;
     struct model *models[HOSTED_MAX];
     struct slots *slots[HOSTED_MAX];
     uint32_t n_models;
-    uint64_t loaded_bytes; /* of the models before the one being loaded */
-    uint64_t idle_since_ns;
+    uint64_t loaded_bytes;  /* of the models before the one being loaded */
+    uint64_t model_bytes;   /* of the one being loaded, as the engine counts them */
+    uint64_t waiting_bytes; /* of the models after it, as their files say */
 
     struct worker_facts facts; /* written before WORKER_READY, read after it */
 };
@@ -73,9 +73,10 @@ static void set_state(struct worker *w, enum worker_state state, const struct er
 static bool on_progress(void *user, uint64_t done, uint64_t total, uint32_t kernels_built)
 {
     struct worker *w = user;
-    (void)total;
+    w->model_bytes = total;
     uv_mutex_lock(&w->lock);
     w->status.bytes_done = w->loaded_bytes + done;
+    w->status.bytes_total = w->loaded_bytes + total + w->waiting_bytes;
     w->status.kernels_built = kernels_built;
     w->status.step_ns = clock_now_ns();
     uv_mutex_unlock(&w->lock);
@@ -104,6 +105,8 @@ static enum status load_model(struct worker *w, uint32_t i, struct err *e)
     options.progress = on_progress;
     options.user = w;
     options.n_ctx = hosted->n_ctx;
+    w->model_bytes = hosted->info->weight_bytes;
+    w->waiting_bytes -= hosted->info->weight_bytes;
     enum status status = model_load(w->engine, hosted->file, &options, &w->models[i], e);
     if (status != ST_OK)
         return err_prefix(e, "%s: ", hosted->id);
@@ -119,14 +122,7 @@ static enum status load_model(struct worker *w, uint32_t i, struct err *e)
         return status;
     w->facts.loads[i] = *model_load_report(w->models[i]);
     describe_plans(w->models[i], &w->facts.plans[i]);
-    w->loaded_bytes += hosted->info->weight_bytes;
-    const struct load_report *r = &w->facts.loads[i];
-    log_info("model loaded model=%s ms=%.0f weights=%llu kv=%llu scratch=%llu in_place=%llu "
-             "upload_gb_s=%.2f overlap_ms=%.1f kernels_built=%u kernels_cached=%u replaced=%u",
-             hosted->id, r->load_ms, (unsigned long long)r->weights_bytes,
-             (unsigned long long)r->kv_bytes, (unsigned long long)r->scratch_bytes,
-             (unsigned long long)r->in_place_bytes, r->upload_gb_s, r->overlap_ms, r->kernels_built,
-             r->kernels_cached, r->n_replaced);
+    w->loaded_bytes += w->model_bytes;
     return ST_OK;
 }
 
@@ -255,7 +251,8 @@ static void wait_for_work(struct worker *w, uint64_t ns)
     uv_mutex_unlock(&w->lock);
 }
 
-/* Measures the device's peaks when there is nothing else to do. */
+/* Measures the device's peaks, as worker_measure asked; takes seconds the first time on a device.
+ */
 static void measure(struct worker *w)
 {
     struct device_peaks peaks;
@@ -271,22 +268,23 @@ static void measure(struct worker *w)
     uv_mutex_unlock(&w->lock);
 }
 
-/* Nothing can run: waits, not longer than the waiting jobs' deadlines allow. */
+static bool should_measure(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    bool wanted = w->wants_peaks && !w->has_peaks;
+    uv_mutex_unlock(&w->lock);
+    return wanted;
+}
+
+/* Nothing can run: waits for work, and while jobs wait for their readers not for long. */
 static void rest(struct worker *w, bool has_jobs)
 {
-    uint64_t now_ns = clock_now_ns();
-    if (has_jobs) {
+    if (has_jobs)
         wait_for_work(w, WAIT_NS);
-        return;
-    }
-    if (w->idle_since_ns == 0)
-        w->idle_since_ns = now_ns;
-    if (w->has_peaks)
-        wait_for_work(w, 0);
-    else if (now_ns - w->idle_since_ns < IDLE_NS)
-        wait_for_work(w, IDLE_NS);
-    else
+    else if (should_measure(w))
         measure(w);
+    else
+        wait_for_work(w, 0);
 }
 
 /* Steps every model once; false when the device is lost. */
@@ -322,9 +320,7 @@ static void serve(struct worker *w)
         admit(w, NULL);
         usable = turn(w, &stepped, &has_jobs);
         tell_slots(w);
-        if (stepped)
-            w->idle_since_ns = 0;
-        else if (usable)
+        if (!stepped && usable)
             rest(w, has_jobs);
     }
 }
@@ -364,7 +360,8 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     w->status.step_ns = clock_now_ns();
     w->facts.device = *device_list_at(options->devices, options->device_index);
     for (uint32_t i = 0; i < options->models->count; i++)
-        w->status.bytes_total += options->models->items[i].info->weight_bytes;
+        w->waiting_bytes += options->models->items[i].info->weight_bytes;
+    w->status.bytes_total = w->waiting_bytes;
     for (uint32_t i = 0; i < HOSTED_MAX; i++)
         strbuf_init(&w->facts.plans[i], PLAN_BYTES);
     if (uv_mutex_init(&w->lock) != 0)
@@ -459,6 +456,14 @@ uint32_t worker_slots(struct worker *w, struct slot_status *out, uint32_t capaci
     memcpy(out, w->told, n * sizeof *out);
     uv_mutex_unlock(&w->lock);
     return n;
+}
+
+void worker_measure(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    w->wants_peaks = true;
+    uv_mutex_unlock(&w->lock);
+    worker_wake(w);
 }
 
 bool worker_peaks(struct worker *w, struct device_peaks *out)

@@ -66,7 +66,9 @@ void worker_collect(struct worker *w, void (*take)(void *user, struct job *j, bo
 /* Any thread; never waits for the engine. */
 void worker_status(struct worker *w, struct worker_status *out);
 uint32_t worker_slots(struct worker *w, struct slot_status *out, uint32_t capacity);
-/* Measured once, while idle; false: not yet. */
+/* Has the device's peaks measured when it is idle next (seconds, the first time on a device). */
+void worker_measure(struct worker *w);
+/* False: not measured yet. */
 bool worker_peaks(struct worker *w, struct device_peaks *out);
 /* NULL before WORKER_READY. */
 const struct worker_facts *worker_facts(struct worker *w);

@@ -76,7 +76,8 @@ static void later_sources_win(void **state)
     char path[64];
     write_file(path, "[server]\nport = 1000\nhost = file.example ; a comment\n[model]\n"
                      "model = a.gguf\nmodel = b.gguf\n[limits]\nqueue = 7\nbody = 2MiB\n");
-    char *env[] = {(char *)"OINFER_PORT=2000", (char *)"OINFER_QUEUE=8", (char *)"HOME=/x", NULL};
+    char *env[] = {(char *)"OINFER_PORT=2000", (char *)"OINFER_QUEUE=8",
+                   (char *)"OINFER_QWERTZUIOP=1", NULL};
     char *args[] = {(char *)"--config", path, (char *)"--port=3000", NULL};
     assert_int_equal(load(args, env, &c, &action), ST_OK);
     assert_int_equal(c->port, 3000);
