@@ -1,11 +1,12 @@
 /* Kernels: built on demand from embedded sources, with arguments bound.
  *
  * Program text = common.cl + quant.h + params.h + file, with #line, so that build logs point at the
- * real file. A line `#include "path"` takes in another file below kernels/, once per program.
- * Programs are shared inside the device and cached on disk as binaries (key: source,
- * options, platform, device, driver); any trouble with a cached binary means rebuild. Builds an
- * LLVM-based driver may abort on are tried first in a child process. A struct kernel is one
- * cl_kernel object with its arguments: it belongs to the device's thread.
+ * real file. A line `#include "path"` takes in another file below kernels/, once per program. Every
+ * capability that the device was proven to have is a macro named as its enumerator (CAP_HALF=1).
+ * Programs are shared inside the device and cached on disk as binaries (key: source, options,
+ * platform, device, driver and its file); any trouble with a cached binary means rebuild. Builds an
+ * LLVM-based driver may abort on are tried first in a child process (trial.h). A struct kernel is
+ * one cl_kernel object with its arguments: it belongs to the device's thread.
  */
 #ifndef OINFER_CL_KERNEL_H
 #define OINFER_CL_KERNEL_H

@@ -53,10 +53,14 @@ static const char *find_embedded(const char *file)
     return NULL;
 }
 
-/* Whether the file was taken already; remembers it. ST_INVALID when there are too many. */
+/* Whether the file was taken already; remembers it, unless it is a template (.inc).
+ * ST_INVALID when there are too many. */
 static enum status remember(struct assembly *a, const char *file, bool *seen)
 {
     *seen = false;
+    const char *suffix = strrchr(file, '.');
+    if (suffix != NULL && strcmp(suffix, ".inc") == 0)
+        return ST_OK;
     for (uint32_t i = 0; i < a->n_seen && !*seen; i++)
         *seen = strcmp(a->seen[i], file) == 0;
     if (*seen)

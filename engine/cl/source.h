@@ -9,8 +9,9 @@
 
 /* Appends the prelude (common.cl, quant.h, params.h: what there is of them; none for files below
  * probe/) and the file, each behind a #line naming it. `#include "x"` of a file below kernels/ is
- * replaced by its text, once per program; the compiler sees no #include. kernel_dir: read files
- * there instead of the embedded ones; NULL. ST_NOT_FOUND names the missing file. Any thread. */
+ * replaced by its text, once per program (a file.inc every time); the compiler sees no #include.
+ * kernel_dir: read files there instead of the embedded ones; NULL. ST_NOT_FOUND names the missing
+ * file. Any thread. */
 enum status source_file(const char *kernel_dir, const char *file, struct strbuf *out,
                         struct err *e);
 /* The same for text made at run time: `name` stands for the file in messages. */
