@@ -228,6 +228,25 @@ static void specials_are_cut_out_longest_first(void **state)
     tokenizer_close(t);
 }
 
+/* S39 again: merging and whole words cannot make a control token either, however it is spelt. */
+static void control_tokens_are_no_words(void **state)
+{
+    (void)state;
+    small_spm(&vocab);
+    small_add(&vocab, "wa", 0, TOKEN_CONTROL);
+    struct tokenizer *t = NULL;
+    assert_int_equal(tokenizer_open(&vocab.source, &t, NULL), ST_OK);
+    CHECK(t, "wa", false, false, SPACE_MARK, "w", "a");
+    CHECK(t, "wa", false, true, "wa");
+    tokenizer_close(t);
+    small_bpe(&vocab);
+    small_add(&vocab, "wz", 0, TOKEN_CONTROL);
+    vocab.source.ignore_merges = 1;
+    assert_int_equal(tokenizer_open(&vocab.source, &t, NULL), ST_OK);
+    CHECK(t, "wz", false, false, "w", "z");
+    tokenizer_close(t);
+}
+
 static void bos_and_eos_come_once(void **state)
 {
     (void)state;
@@ -544,6 +563,7 @@ int main(void)
         cmocka_unit_test(bpe_takes_broken_bytes_as_replacements),
         cmocka_unit_test(wpm_folds_cuts_and_covers),
         cmocka_unit_test(specials_are_cut_out_longest_first),
+        cmocka_unit_test(control_tokens_are_no_words),
         cmocka_unit_test(bos_and_eos_come_once),
         cmocka_unit_test(ends_of_generation_are_known),
         cmocka_unit_test(too_many_tokens_are_refused_with_both_counts),
