@@ -464,8 +464,16 @@ static void on_log(void *user, const char *format, va_list args)
     log_debug("http text=%s", log_quote(quoted, sizeof quoted, text));
 }
 
-/* Shuts connections down whose client is too slow with its headers or its body; MHD sees the end of
- * the stream and closes them. A connection that has been served may be idle first. */
+/* Whether the client has closed its side and everything it sent was read. MHD misses an end that
+ * comes together with the last bytes. */
+static bool is_at_end(const struct connection *c)
+{
+    char byte;
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Shuts connections down whose client is too slow with its headers or its body, or will not send
+ * the rest; MHD sees that and closes them. A connection that has been served may be idle first. */
 static void on_sweep(uv_timer_t *sweep)
 {
     struct http *h = sweep->data;
@@ -474,7 +482,10 @@ static void on_sweep(uv_timer_t *sweep)
         uint64_t allowed_ms = c->in_body ? h->options.body_time_ms
                                          : (uint64_t)h->options.header_time_ms +
                                                (c->served ? h->options.idle_time_ms : 0);
-        if (c->since_ns != 0 && now_ns - c->since_ns > allowed_ms * 1000000u)
+        if (c->since_ns == 0)
+            continue;
+        bool half_sent = c->in_body || !c->served;
+        if (now_ns - c->since_ns > allowed_ms * 1000000u || (half_sent && is_at_end(c)))
             shutdown(c->fd, SHUT_RDWR);
     }
 }

@@ -1,4 +1,4 @@
-/* The queue, and how many sequences each worker has of each model. */
+/* The queue, and what each worker has of each model. */
 #include "server/scheduler.h"
 
 #include "engine/base/clock.h"
@@ -9,7 +9,8 @@
 struct scheduler {
     struct worker *workers[WORKERS_MAX];
     uint32_t n_workers, slots, queue_jobs;
-    uint32_t seated[WORKERS_MAX][HOSTED_MAX]; /* sequences given to a worker, by model */
+    uint32_t jobs[WORKERS_MAX][HOSTED_MAX]; /* that a worker has, by model: as many as slots */
+    uint32_t sequences[WORKERS_MAX];        /* of these jobs */
     struct job *first, **end;
     struct scheduler_counts counts;
     double job_seconds; /* running mean of the time a job took on its worker */
@@ -38,15 +39,6 @@ void scheduler_close(struct scheduler *s)
     mem_free(s);
 }
 
-/* Sequences a worker has in all. */
-static uint32_t load_of(const struct scheduler *s, uint32_t w)
-{
-    uint32_t sum = 0;
-    for (uint32_t m = 0; m < HOSTED_MAX; m++)
-        sum += s->seated[w][m];
-    return sum;
-}
-
 static bool is_usable(const struct scheduler *s, uint32_t w)
 {
     struct worker_status status;
@@ -54,29 +46,31 @@ static bool is_usable(const struct scheduler *s, uint32_t w)
     return status.state == WORKER_READY;
 }
 
-/* The least loaded worker with a free slot of the model; n_workers: none. */
+/* The least loaded worker that takes a job of the model; n_workers: none. A worker takes as many
+ * jobs as it has slots, however many sequences they have: it seats them in turns. */
 static uint32_t find_worker(const struct scheduler *s, uint32_t model)
 {
     uint32_t best = s->n_workers, best_load = 0;
     for (uint32_t w = 0; w < s->n_workers; w++) {
-        uint32_t load = load_of(s, w);
-        if (s->seated[w][model] < s->slots && (best == s->n_workers || load < best_load) &&
+        if (s->jobs[w][model] < s->slots && (best == s->n_workers || s->sequences[w] < best_load) &&
             is_usable(s, w)) {
             best = w;
-            best_load = load;
+            best_load = s->sequences[w];
         }
     }
     return best;
 }
 
-/* Slots that nobody has: that many jobs more than the queue holds can be taken in. */
-static uint32_t free_slots(const struct scheduler *s)
+/* Jobs that the workers would take at once, whatever their model: so many more than the queue holds
+ * can be let in. */
+static uint32_t free_places(const struct scheduler *s)
 {
     uint32_t sum = 0;
     for (uint32_t w = 0; w < s->n_workers; w++) {
-        uint32_t load = load_of(s, w);
-        if (load < s->slots)
-            sum += s->slots - load;
+        uint32_t most = 0;
+        for (uint32_t m = 0; m < HOSTED_MAX; m++)
+            most = s->jobs[w][m] > most ? s->jobs[w][m] : most;
+        sum += s->slots - most;
     }
     return sum;
 }
@@ -91,7 +85,7 @@ static void unlink_job(struct scheduler *s, struct job **link)
     s->counts.queued--;
 }
 
-/* Gives queued jobs to workers; one whose model has no free slot lets those of other models pass.
+/* Gives queued jobs to workers; one whose model has no place lets those of other models pass.
  */
 static void dispatch(struct scheduler *s)
 {
@@ -104,7 +98,8 @@ static void dispatch(struct scheduler *s)
             continue;
         }
         unlink_job(s, link);
-        s->seated[w][j->model->index] += j->n_sequences;
+        s->jobs[w][j->model->index]++;
+        s->sequences[w] += j->n_sequences;
         s->counts.running++;
         j->worker = w;
         j->state = JOB_RUNNING;
@@ -114,7 +109,7 @@ static void dispatch(struct scheduler *s)
 
 enum status scheduler_reserve(struct scheduler *s)
 {
-    if (s->counts.preparing + s->counts.queued >= s->queue_jobs + free_slots(s))
+    if (s->counts.preparing + s->counts.queued >= s->queue_jobs + free_places(s))
         return ST_BUSY;
     s->counts.preparing++;
     return ST_OK;
@@ -146,7 +141,8 @@ void scheduler_remove(struct scheduler *s, struct job *j)
 
 void scheduler_returned(struct scheduler *s, struct job *j)
 {
-    s->seated[j->worker][j->model->index] -= j->n_sequences;
+    s->jobs[j->worker][j->model->index]--;
+    s->sequences[j->worker] -= j->n_sequences;
     s->counts.running--;
     if (j->timings.started_ns != 0) {
         double seconds = (double)(clock_now_ns() - j->timings.started_ns) / 1e9;
