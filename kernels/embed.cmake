@@ -1,5 +1,5 @@
-# Writes OUT: a table of every .cl and .h below ROOT as byte arrays: {path below kernels/, bytes, length}.
-file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/*.cl ${ROOT}/*.h)
+# Writes OUT: a table of every .cl, .h and .inc below ROOT as byte arrays: {path below kernels/, bytes, length}.
+file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/*.cl ${ROOT}/*.h ${ROOT}/*.inc)
 list(REMOVE_ITEM files embedded.h) # the table's own declaration, for the host only
 list(SORT files)
 set(arrays "")

@@ -11,9 +11,9 @@
  * A group of work takes a share of the row blocks; for each chunk of tiles (in L2) it walks the row
  * blocks, and for each row block (in L1 and L2) the tiles of the chunk.
  */
-#include "cpu/epilogue.h"
+#include "cpu/linear.h"
 #include "cpu/q8t.h"
-#include "cpu/r16.h"
+#include "cpu/r16.inc"
 
 #ifndef ROW_GROUPS
 #define ROW_GROUPS 2 /* even: gate and up lie in a tile */

@@ -1,7 +1,7 @@
 /* repack: a weight from its file layout into LAYOUT_R16 (cpu/r16.h), one row group after another,
  * so that a mapped file is read in order. Each line of a unit is a transposition: dword `lane` of
  * the line comes from row `lane` of the row group. */
-#include "cpu/r16.h"
+#include "cpu/r16.inc"
 
 /* Bytes and columns of a block in the file. */
 #if OP_DTYPE == DT_Q4_0

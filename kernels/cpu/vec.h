@@ -34,54 +34,6 @@ CPU_INLINE void cpu_share(uint n, uint group, uint n_groups, uint *begin, uint *
     *end = (uint)((ulong)n * (group + 1) / n_groups);
 }
 
-/* acc[lane] += sum of 4 products: the unsigned bytes of w[lane] times the 4 signed bytes at x. */
-#if CPU_ISA == 3
-CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, const __global int *x)
-{
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*x));
-    return acc;
-}
-#elif CPU_ISA > 0
-#if CPU_ISA == 2
-#ifdef CAP_ASM_VEX
-#define CPU_VEX "%{vex%} "
-#define CPU_YMM "x"
-#else
-#define CPU_VEX ""
-#define CPU_YMM "v"
-#endif
-CPU_INLINE int8 cpu_dot8(int8 acc, uint8 w, int8 x)
-{
-    __asm__(CPU_VEX "vpdpbusd %2, %1, %0" : "+" CPU_YMM(acc) : CPU_YMM(w), CPU_YMM(x));
-    return acc;
-}
-#else
-/* Bytes of w are at most 127 or all multiples of 128: a pair of products fits in 16 bits. */
-CPU_INLINE int8 cpu_dot8_pairs(int8 acc, uint8 w, int8 x)
-{
-    const short16 ones = (short16)(1);
-    short16 pairs;
-    int8 sums;
-    __asm__("vpmaddubsw %2, %1, %0" : "=x"(pairs) : "x"(w), "x"(x));
-    __asm__("vpmaddwd %2, %1, %0" : "=x"(sums) : "x"(pairs), "x"(ones));
-    return acc + sums;
-}
-CPU_INLINE int8 cpu_dot8(int8 acc, uint8 w, int8 x)
-{
-#if OP_DTYPE == DT_Q8_0
-    acc = cpu_dot8_pairs(acc, w & 0x80808080u, x);
-    w &= 0x7f7f7f7fu;
-#endif
-    return cpu_dot8_pairs(acc, w, x);
-}
-#endif
-CPU_INLINE int16 cpu_dot(int16 acc, uint16 w, const __global int *x)
-{
-    const int8 xs = (int8)(*x);
-    return (int16)(cpu_dot8(acc.lo, w.lo, xs), cpu_dot8(acc.hi, w.hi, xs));
-}
-#endif
-
 /* e^x to 2 units in the last place: 2^n times a polynomial of the rest, without the library's
  * call. Above 88 it gives e^88, below -87 it gives 0. Source: Cephes expf's split of ln 2 and coefficients. */
 CPU_INLINE float16 cpu_exp(float16 x)

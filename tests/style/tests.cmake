@@ -16,7 +16,8 @@ if(OINFER_CLANG AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT OINFER_SANITIZE)   
   file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/kernels
     ${CMAKE_SOURCE_DIR}/kernels/*.cl)
   list(REMOVE_ITEM kernel_sources common.cl)
-  file(GLOB_RECURSE kernel_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.h ${CMAKE_SOURCE_DIR}/kernels/common.cl)
+  file(GLOB_RECURSE kernel_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.h ${CMAKE_SOURCE_DIR}/kernels/*.inc
+    ${CMAKE_SOURCE_DIR}/kernels/common.cl)
   set(stamps "")
   foreach(file ${kernel_sources})
     string(REPLACE "/" "_" stamp ${file})

@@ -1,8 +1,36 @@
-/* What the linear kernels of CPU devices do with 16 finished sums: bias, then store, add or SwiGLU. */
-#ifndef CPU_EPILOGUE_H
-#define CPU_EPILOGUE_H
+/* What the linear kernels of CPU devices share: rows of activations, and what is done with 16
+ * finished sums (bias, then store, add or SwiGLU). */
+#ifndef CPU_LINEAR_H
+#define CPU_LINEAR_H
 
-#include "cpu/vec.h"
+#include "cpu/r16.h"
+
+/* Is x int8? Float weights never read it so. */
+#define X_IS_Q8 (OP_ACT == ACT_Q8 && !R16_IS_FLOAT)
+
+/* Bytes ahead of the loads to prefetch: K-quants take more arithmetic per byte. */
+#define PREFETCH_BYTES (R16_IS_K ? 8192 : 4096)
+
+/* Sums of x over the columns that share a scale, made once for all row groups where x does not come
+ * with them: for q6_K, and for quantised weights with float activations. */
+#define HAS_SUMS (!R16_IS_FLOAT && (!X_IS_Q8 || OP_DTYPE == DT_Q6_K))
+#define SUM_K    (OP_DTYPE == DT_Q6_K ? 16 : 32)
+/* What sizes the array of sums: k_max in kernels.def, and the tokens of a round. */
+#define R16_MAX_K  32768
+#define MAX_TOKENS 8
+#define SUMS       (MAX_TOKENS * R16_MAX_K / SUM_K)
+
+/* Rows of activations. */
+struct rows {
+    const __global uchar *x; /* first token */
+    ulong stride;            /* bytes from token to token */
+    uint k, n;               /* columns, tokens */
+};
+
+CPU_INLINE const __global uchar *rows_at(const struct rows *x, uint t)
+{
+    return x->x + x->stride * min(t, x->n - 1);
+}
 
 /* y[0 .. min(16, n)) = v, or += v */
 CPU_INLINE void cpu_store_rows(__global float *y, float16 v, uint n, bool add)
