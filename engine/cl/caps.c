@@ -15,7 +15,6 @@
 #include "engine/cl/cpuflags.h"
 #include "engine/cl/program.h"
 #include "engine/cl/source.h"
-#include "engine/cl/trial_impl.h"
 #include "kernels/probe/common.h"
 
 #define CAPS_FOLDER "devices"
@@ -102,12 +101,11 @@ static bool is_nvidia(const struct device *d)
 }
 
 /* A CPU device that may take this machine's own instructions. Drivers that go through SPIR-V do
- * not, and theirs die on them: they are asked in a child process or not at all. */
+ * not, and die on them; nor does a simulator. */
 static bool may_take_asm(const struct device *d)
 {
-    if (d->info.kind != DEVICE_CPU || strcmp(d->info.platform, "Oclgrind") == 0)
-        return false;
-    return strcmp(d->info.platform, "rusticl") != 0 || trial__wanted(d);
+    return d->info.kind == DEVICE_CPU && strcmp(d->info.platform, "Oclgrind") != 0 &&
+           strcmp(d->info.platform, "rusticl") != 0;
 }
 
 /* 256-bit VNNI needs either of two features, in two forms. */
