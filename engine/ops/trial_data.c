@@ -69,14 +69,18 @@ static void fill_argmax(const struct argmax_params *p, float *x, uint64_t *state
     }
 }
 
-/* meta [n_tokens] {position, slot, 0, 0}: consecutive tokens, the second half in another slot, the
- * last position n_cells - 1. No two tokens share a cell while n_tokens <= 2 n_cells. */
+/* meta [n_tokens] {position, slot, 0, 0}: two slots, in each the last positions before n_cells in
+ * order. An even number of tokens comes slot after slot, an odd one in turns. No two tokens share a
+ * cell while n_tokens <= 2 n_cells. */
 static void fill_meta(int32_t *meta, uint32_t n_tokens, uint32_t n_cells)
 {
     for (uint32_t t = 0; t < n_tokens; t++) {
-        const uint32_t back = (n_tokens - 1 - t) / TRIAL_SLOTS % n_cells;
-        meta[4 * t] = (int32_t)(n_cells - 1 - back);
-        meta[4 * t + 1] = (int32_t)((n_tokens - 1 - t) % TRIAL_SLOTS);
+        const uint32_t left = n_tokens - 1 - t; /* tokens after this one */
+        const bool in_turns = n_tokens % TRIAL_SLOTS != 0;
+        const uint32_t per_slot = n_tokens / TRIAL_SLOTS;
+        const uint32_t back = in_turns ? left / TRIAL_SLOTS : left % per_slot;
+        meta[4 * t] = (int32_t)(n_cells - 1 - back % n_cells);
+        meta[4 * t + 1] = (int32_t)(in_turns ? left % TRIAL_SLOTS : left / per_slot);
         meta[4 * t + 2] = meta[4 * t + 3] = 0;
     }
 }

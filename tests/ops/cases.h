@@ -149,6 +149,7 @@ static const struct op_case op_cases[] = {
     ATTENTION(LARGE, 1, 9, 3, 64, 1040, 1031, 0, 1, 0),
     ATTENTION(LARGE, 2, 8, 2, 128, 1040, 1031, 0, 16, 0),
     ATTENTION(LARGE, 133, 9, 3, 64, 256, 251, 0, 1, 0),
+    ATTENTION(SMALL, 34, 2, 1, 48, 32, 29, 0, 1, 0),
     ATTENTION(LARGE, 70, 4, 1, 128, 128, 127, 33, 1, 0),
     ATTENTION(LARGE, 5, 2, 1, 256, 64, 64, 0, 64, 0),
 #undef ATTENTION
