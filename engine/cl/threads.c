@@ -13,8 +13,10 @@
 
 uint32_t threads_quota(const char *cpu_max)
 {
-    unsigned long long quota = 0, period = 0;
-    if (sscanf(cpu_max, "%llu %llu", &quota, &period) != 2 || period == 0)
+    char *end = NULL;
+    unsigned long long quota = strtoull(cpu_max, &end, 10);
+    unsigned long long period = end != cpu_max ? strtoull(end, NULL, 10) : 0;
+    if (period == 0) /* "max", or not a number */
         return 0;
     unsigned long long cpus = quota / period;
     if (cpus == 0)

@@ -17,7 +17,8 @@ __kernel void probe(__global const uchar *in, __global uint *out)
     right = right && as_ushort((half)(three * three + one)) == 0x4900;
     right = right && as_ushort((half)(one - three)) == 0xC000;
     right = right && as_ushort((half)(big + big)) == 0x7C00;
-    right = right && as_ushort((half)(big * tiny)) >= 0x3D6C && as_ushort((half)(big * tiny)) <= 0x3D72;
+    ushort product = as_ushort((half)(big * tiny));
+    right = right && product >= 0x3D6C && product <= 0x3D72; /* 48000 / 33600, twice rounded */
     right = right && (float)(three / (half)7.0f) == 0.428466796875f;
     half4 v = (half4)(one, three, one, three) * (half4)(three) + (half4)(one);
     right = right && as_ushort(v.s0) == 0x4400 && as_ushort(v.s3) == 0x4900;

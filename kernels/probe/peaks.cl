@@ -28,7 +28,8 @@ __kernel void read_all(__global const word *x, __global uint *y, ulong n)
     word other = (word)(0);
     ulong i = FIRST(n, id, items);
     for (; i + 3 * STEP(items) < end; i += 4 * STEP(items)) {
-        word a = x[i], b = x[i + STEP(items)], c = x[i + 2 * STEP(items)], d = x[i + 3 * STEP(items)];
+        word a = x[i], b = x[i + STEP(items)];
+        word c = x[i + 2 * STEP(items)], d = x[i + 3 * STEP(items)];
         sum ^= a ^ b;
         other ^= c ^ d;
     }

@@ -29,7 +29,8 @@ __kernel void probe(__global const uchar *in, __global uint *out)
 
 #ifdef PROBE_MMA
 /* c [16][8] = a [16][16] b [16][8]: a is copied to local memory by cp.async and taken from there by
- * ldmatrix; small integers, so every sum is exact. a[r][k] = in[16 r + k] & 15, b[k][n] = in[k + 3 n] & 7. */
+ * ldmatrix; small integers, so every sum is exact.
+ * a[r][k] = in[16 r + k] & 15, b[k][n] = in[k + 3 n] & 7. */
 __kernel void probe(__global const uchar *in, __global uint *out)
 {
     __local ushort tile[16 * 16] __attribute__((aligned(128)));

@@ -22,18 +22,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CALLS(X)                                                                              \
-    X(clGetPlatformIDs)                                                                       \
-    X(clGetDeviceIDs) X(clCreateContext) X(clCreateCommandQueue) X(clCreateBuffer)            \
-        X(clCreateImage) X(clCreateProgramWithSource) X(clCreateProgramWithBinary)            \
-            X(clBuildProgram) X(clCreateKernel) X(clCreateKernelsInProgram) X(clSetKernelArg) \
-                X(clGetProgramInfo) X(clGetProgramBuildInfo) X(clGetKernelWorkGroupInfo)      \
-                    X(clGetEventInfo) X(clGetEventProfilingInfo) X(clEnqueueReadBuffer)       \
-                        X(clEnqueueWriteBuffer) X(clEnqueueCopyBuffer) X(clEnqueueFillBuffer) \
-                            X(clEnqueueMapBuffer) X(clEnqueueUnmapMemObject)                  \
-                                X(clEnqueueNDRangeKernel) X(clEnqueueMarkerWithWaitList)      \
-                                    X(clEnqueueBarrierWithWaitList) X(clFlush) X(clFinish)    \
-                                        X(clWaitForEvents)
+#define CALLS(X)                                                                                \
+    X(clGetPlatformIDs)                                                                         \
+    X(clGetDeviceIDs)                                                                           \
+    X(clCreateContext) X(clCreateCommandQueue) X(clCreateBuffer) X(clCreateImage)               \
+        X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram)             \
+            X(clCreateKernel) X(clCreateKernelsInProgram) X(clSetKernelArg) X(clGetProgramInfo) \
+                X(clGetProgramBuildInfo) X(clGetKernelWorkGroupInfo) X(clGetEventInfo)          \
+                    X(clGetEventProfilingInfo) X(clEnqueueReadBuffer) X(clEnqueueWriteBuffer)   \
+                        X(clEnqueueCopyBuffer) X(clEnqueueFillBuffer) X(clEnqueueMapBuffer)     \
+                            X(clEnqueueUnmapMemObject) X(clEnqueueNDRangeKernel)                \
+                                X(clEnqueueMarkerWithWaitList) X(clEnqueueBarrierWithWaitList)  \
+                                    X(clFlush) X(clFinish) X(clWaitForEvents)
 
 enum call {
 #define X(name) CALL_##name,

@@ -301,10 +301,10 @@ static void stale_binary(uint32_t index)
     find_cached(cache, false);
     struct cache_key key = {0, 0};
     const char *name = strrchr(cache_path, '/') + 1;
-    unsigned long long high, low;
-    assert_int_equal(sscanf(name, "%16llx%16llx", &high, &low), 2);
-    key.high = high;
-    key.low = low;
+    char half[17] = "";
+    memcpy(half, name, 16);
+    key.high = strtoull(half, NULL, 16);
+    key.low = strtoull(name + 16, NULL, 16);
     static const char junk[] = "an older driver's idea of a binary";
     cache_store(cache, "programs", key, CACHE_PROGRAM, junk, sizeof junk);
     assert_int_equal(cold_or_warm(index, cache).built, 1);
