@@ -256,18 +256,19 @@ static uint32_t largest_share(const struct shape *s, uint32_t n_groups)
 
 /* Byte offsets in the work buffer. */
 struct work_layout {
-    uint64_t x, q, att, parts, h, bytes;
+    uint64_t x, numbers, q, att, parts, h, bytes; /* numbers, att and h are of 2 bytes each */
 };
 
 static struct work_layout lay_out_work(const struct shape *s, uint32_t n_groups)
 {
     const uint64_t q_rows = (uint64_t)s->n_head * s->head_dim;
     struct work_layout w = {.x = 0};
-    w.q = w.x + (uint64_t)s->n_embd * 4;
+    w.numbers = w.x + (uint64_t)s->n_embd * 4;
+    w.q = w.numbers + (uint64_t)s->n_embd * 2;
     w.att = w.q + q_rows * 4;
-    w.parts = w.att + q_rows * 4;
+    w.parts = w.att + q_rows * 2;
     w.h = w.parts + (uint64_t)most(n_groups, s->n_head) * (s->head_dim + 4) * 4;
-    w.bytes = w.h + (uint64_t)s->n_ff * 4;
+    w.bytes = w.h + (uint64_t)s->n_ff * 2;
     return w;
 }
 
@@ -276,16 +277,18 @@ static enum status open_kernel(struct fused_plan *f, uint32_t threads, struct er
     const struct shape *s = &f->shape;
     const struct work_layout w = lay_out_work(s, f->n_groups);
     char defines[768];
-    snprintf(defines, sizeof defines,
-             "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
-             "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DMAX_UNITS=%u -DMAX_K=%u "
-             "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_Q=%llu "
-             "-DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu",
-             threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim,
-             s->n_rot, s->n_ctx, s->n_vocab, s->max_units, s->max_k, s->types[0],
-             s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
-             (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.q,
-             (unsigned long long)w.att, (unsigned long long)w.parts, (unsigned long long)w.h);
+    snprintf(
+        defines, sizeof defines,
+        "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
+        "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DMAX_UNITS=%u -DMAX_K=%u "
+        "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_XB=%llu -DAT_Q=%llu "
+        "-DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu",
+        threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim, s->n_rot,
+        s->n_ctx, s->n_vocab, s->max_units, s->max_k, s->types[0],
+        s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
+        (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.numbers,
+        (unsigned long long)w.q, (unsigned long long)w.att, (unsigned long long)w.parts,
+        (unsigned long long)w.h);
     enum status status =
         kernel_open(f->device, "nvidia/decode.cl", defines, "decode", &f->kernel, e);
     if (status == ST_BUILD)

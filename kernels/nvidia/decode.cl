@@ -10,14 +10,16 @@
  * then head: norm of x; logits; each group's best; the next token is the best of all.
  *
  * A vector that a phase reads is read by every group, which quantises it to int8 blocks in local
- * memory (ACT_Q8's numbers). 1 / rms is applied to the sums, so the norm needs no wait of its own.
+ * memory (as ACT_Q8). To halve those reads vectors travel as bfloat16, whose rounding is below that
+ * of int8 blocks; x itself stays float, in the hands of the group that owns its rows. 1 / rms is
+ * applied to the sums, so the norm needs no wait of its own.
  * Work of a linear phase: row groups are cut evenly over groups; a group's units (row group x chunk
  * of 32 blocks) evenly over its warps; sums of a row group meet in local memory. A warp loads its
  * first two units before it waits: weights do not depend on the other groups.
  *
  * Defined by the host: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT N_CTX N_VOCAB
  * MAX_UNITS MAX_K TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the offsets in
- * the work buffer AT_X AT_Q AT_ATT AT_PARTS AT_H. Spins are capped: when groups do not meet, all
+ * the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H. Spins are capped: when groups do not meet, all
  * leave, the control buffer says so and the results are void.
  * Sources: Milakov and Gimelshein 2018 (online softmax); Su et al. 2021 (rotation).
  */
@@ -48,9 +50,11 @@ struct ctx {
     struct decode_params p;
     uint group, n_groups, thread, lane, warp;
     uint target; /* arrivals to wait for */
+    uint turn;   /* of the two words that tell the group what its first item saw */
     __local uchar *body;
     __local float *sums; /* [MAX_UNITS][4] */
-    __local float *warp_floats; /* [WARPS], then a word for the group */
+    __local float *warp_floats; /* [WARPS] */
+    __local uint *words;        /* [3]: two for waits in turn, one for the next token */
 };
 
 /* ---- places, and numbers that other groups wrote ---- */
@@ -86,6 +90,35 @@ PTX_INLINE float4 fresh4(const __global float *p)
     return v;
 }
 
+/* Eight numbers that travel as bfloat16, from number i of the vector on. */
+PTX_INLINE uint4 fresh_numbers(const __global ushort *vector, uint i)
+{
+    uint4 v;
+    __asm__ volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(vector + i)
+                     : "memory");
+    return v;
+}
+
+PTX_INLINE void floats_of(uint4 numbers, float v[8])
+{
+    const uint w[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
+#pragma unroll
+    for (uint i = 0; i < 4; i++) {
+        v[2 * i] = as_float(w[i] << 16);
+        v[2 * i + 1] = as_float(w[i] & 0xFFFF0000);
+    }
+}
+
+/* To the nearest bfloat16 (NaN stays NaN). */
+PTX_INLINE ushort to_number(float v)
+{
+    ushort r;
+    __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+}
+
 PTX_INLINE float fresh(const __global float *p)
 {
     float v;
@@ -110,7 +143,8 @@ PTX_INLINE void arrive(struct ctx *c)
 /* Waits until all groups have arrived as often as this one. False: they did not come. */
 PTX_INLINE bool wait_all(struct ctx *c)
 {
-    __local uint *word = (__local uint *)(c->warp_floats + WARPS);
+    __local uint *word = c->words + c->turn;
+    c->turn ^= 1;
     if (c->thread == 0) {
         uint dead = 1, seen;
         for (uint spin = 0; spin < SPIN_CAP; spin++) {
@@ -130,9 +164,7 @@ PTX_INLINE bool wait_all(struct ctx *c)
         *word = dead;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    const bool met = *word == 0;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return met;
+    return *word == 0;
 }
 
 /* ---- vectors: float in global memory to int8 blocks in local memory ---- */
@@ -140,28 +172,33 @@ PTX_INLINE bool wait_all(struct ctx *c)
 #define LOCAL_D(k) ((__local float *)(c->body + (k)))
 #define LOCAL_S(k) ((__local int *)(c->body + (k) + (k) / 32 * 4))
 
-/* Four neighbouring floats of the lane become bytes; 8 lanes share a block of 32. */
-PTX_INLINE void store_block4(const struct ctx *c, const uint k, uint block, bool valid, float4 v)
+/* Eight neighbouring floats of the lane become bytes; 4 lanes share a block of 32. */
+PTX_INLINE void store_block(const struct ctx *c, const uint k, uint block, bool valid,
+                            const float v[8])
 {
-    float largest = fmax(fmax(fabs(v.x), fabs(v.y)), fmax(fabs(v.z), fabs(v.w)));
+    float largest = 0.0f, sum = 0.0f;
 #pragma unroll
-    for (uint mask = 4; mask > 0; mask >>= 1)
-        largest = fmax(largest, ptx_shuffle_xor(largest, mask));
+    for (uint i = 0; i < 8; i++)
+        largest = fmax(largest, fabs(v[i]));
+    largest = fmax(largest, ptx_shuffle_xor(largest, 1));
+    largest = fmax(largest, ptx_shuffle_xor(largest, 2));
     const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-    const int a = (int)round(v.x * inverse), b = (int)round(v.y * inverse);
-    const int d = (int)round(v.z * inverse), e = (int)round(v.w * inverse);
-    float sum = (float)(a + b + d + e);
+    uint words[2] = {0, 0};
 #pragma unroll
-    for (uint mask = 4; mask > 0; mask >>= 1)
-        sum += ptx_shuffle_xor(sum, mask);
+    for (uint i = 0; i < 8; i++) {
+        const int q = convert_int_rte(v[i] * inverse);
+        sum += (float)q;
+        words[i / 4] |= (uint)(q & 255) << 8 * (i % 4);
+    }
+    sum += ptx_shuffle_xor(sum, 1);
+    sum += ptx_shuffle_xor(sum, 2);
     if (!valid)
         return;
     /* bytes 0..15 of all blocks, then bytes 16..31: lanes then read 16 bytes side by side */
-    const uint at = (c->lane & 7) * 4;
-    const uint plane = at / 16;
-    *(__local uint *)(c->body + plane * (k / 2) + block * 16 + at % 16) =
-        (uint)(a & 255) | (uint)(b & 255) << 8 | (uint)(d & 255) << 16 | (uint)(e & 255) << 24;
-    if (at == 0) {
+    const uint quarter = c->lane & 3;
+    *(__local uint2 *)(c->body + quarter / 2 * (k / 2) + block * 16 + quarter % 2 * 8) =
+        (uint2)(words[0], words[1]);
+    if (quarter == 0) {
         LOCAL_D(k)[block] = largest / 127.0f;
         LOCAL_S(k)[block] = (int)sum;
     }
@@ -184,43 +221,75 @@ PTX_INLINE float shared_sum(const struct ctx *c)
     return sum;
 }
 
-/* Blocks of 4 floats per lane, over all warps; `load` is an expression of i, the first element. */
-#define FOR_BLOCKS(k, i, valid)                                                                    \
-    for (uint first_ = c->warp * 4; first_ < (k) / 32; first_ += WARPS * 4)                        \
-        for (uint once_ = 1, block = first_ + (c->lane >> 3),                                      \
-                  i = min(block, (uint)(k) / 32 - 1) * 32 + (c->lane & 7) * 4;                     \
-             once_; once_ = 0)                                                                     \
-            for (bool valid = block < (k) / 32, again_ = true; again_; again_ = false)
+/* A vector of k is cut in rounds: in each a lane has 8 numbers, a warp 8 blocks. All loads of all
+ * rounds are issued before the first is waited for. */
+#define ROUNDS(k) (((k) / 32 + WARPS * 8 - 1) / (WARPS * 8))
+
+struct seat {
+    uint block, i; /* i: the lane's first number */
+    bool valid;
+};
+
+PTX_INLINE struct seat seat_of(const struct ctx *c, const uint k, uint round_)
+{
+    const uint block = (round_ * WARPS + c->warp) * 8 + (c->lane >> 2);
+    const struct seat seat = {block, min(block, k / 32 - 1) * 32 + (c->lane & 3) * 8,
+                              block < k / 32};
+    return seat;
+}
 
 /* x (from the embedding of `token` when `embed`) times the norm's weight. */
 PTX_INLINE void stage_normed(const struct ctx *c, ulong norm, bool embed, uint token)
 {
-    const __global float *x = (const __global float *)(c->work + AT_X);
+    const __global ushort *x = (const __global ushort *)(c->work + AT_XB);
     const __global float *w = (const __global float *)weight_at_place(c, norm);
     const __global uchar *row =
         weight_at_place(c, c->head->embed) + (ulong)token * weight_row_bytes(N_EMBD);
+    uint4 numbers[ROUNDS(N_EMBD)];
+    float8 weights[ROUNDS(N_EMBD)];
     float squares = 0.0f;
-    FOR_BLOCKS(N_EMBD, i, valid)
-    {
-        float4 v;
-        if (embed)
-            v = (float4)(weight_at(row, i), weight_at(row, i + 1), weight_at(row, i + 2),
-                         weight_at(row, i + 3)) *
-                c->p.embed_scale;
-        else
-            v = fresh4(x + i);
-        if (valid)
-            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-        store_block4(c, N_EMBD, block, valid, v * vload4(0, w + i));
+#pragma unroll
+    for (uint n = 0; n < ROUNDS(N_EMBD); n++) {
+        const struct seat seat = seat_of(c, N_EMBD, n);
+        weights[n] = vload8(0, w + seat.i);
+        if (!embed)
+            numbers[n] = fresh_numbers(x, seat.i);
+    }
+#pragma unroll
+    for (uint n = 0; n < ROUNDS(N_EMBD); n++) {
+        const struct seat seat = seat_of(c, N_EMBD, n);
+        const float wi[8] = {weights[n].s0, weights[n].s1, weights[n].s2, weights[n].s3,
+                             weights[n].s4, weights[n].s5, weights[n].s6, weights[n].s7};
+        float v[8];
+        if (embed) {
+#pragma unroll
+            for (uint i = 0; i < 8; i++)
+                v[i] = weight_at(row, seat.i + i) * c->p.embed_scale;
+        } else {
+            floats_of(numbers[n], v);
+        }
+#pragma unroll
+        for (uint i = 0; i < 8; i++) {
+            squares += seat.valid ? v[i] * v[i] : 0.0f;
+            v[i] *= wi[i];
+        }
+        store_block(c, N_EMBD, seat.block, seat.valid, v);
     }
     share_sum(c, squares);
 }
 
-PTX_INLINE void stage_plain(const struct ctx *c, const uint k, const __global float *x)
+PTX_INLINE void stage_plain(const struct ctx *c, const uint k, const __global ushort *x)
 {
-    FOR_BLOCKS(k, i, valid)
-    {
-        store_block4(c, k, block, valid, fresh4(x + i));
+    uint4 numbers[(MAX_K / 32 + WARPS * 8 - 1) / (WARPS * 8)];
+#pragma unroll
+    for (uint n = 0; n < ROUNDS(k); n++)
+        numbers[n] = fresh_numbers(x, seat_of(c, k, n).i);
+#pragma unroll
+    for (uint n = 0; n < ROUNDS(k); n++) {
+        const struct seat seat = seat_of(c, k, n);
+        float v[8];
+        floats_of(numbers[n], v);
+        store_block(c, k, seat.block, seat.valid, v);
     }
 }
 
@@ -229,32 +298,40 @@ PTX_INLINE void stage_attention(const struct ctx *c, uint n_splits)
 {
     const __global float *parts = (const __global float *)(c->work + AT_PARTS);
     if (n_splits == 1) {
-        stage_plain(c, Q_ROWS, (const __global float *)(c->work + AT_ATT));
+        stage_plain(c, Q_ROWS, (const __global ushort *)(c->work + AT_ATT));
         return;
     }
-    FOR_BLOCKS(Q_ROWS, i, valid)
-    {
-        const __global float *head = parts + (ulong)(i / HEAD_DIM) * n_splits * (HEAD_DIM + 4);
+    for (uint n = 0; n < ROUNDS(Q_ROWS); n++) {
+        const struct seat seat = seat_of(c, Q_ROWS, n);
+        const __global float *head = parts + seat.i / HEAD_DIM * n_splits * (HEAD_DIM + 4);
         float top = -INFINITY, total = 0.0f;
-        float4 v = (float4)(0.0f);
+        float4 a = (float4)(0.0f), b = (float4)(0.0f);
         for (uint s = 0; s < n_splits; s++)
             top = fmax(top, fresh(head + s * (HEAD_DIM + 4) + HEAD_DIM));
         for (uint s = 0; s < n_splits; s++) {
             const __global float *part = head + s * (HEAD_DIM + 4);
             const float weight = ptx_exp(fresh(part + HEAD_DIM) - top);
             total += weight * fresh(part + HEAD_DIM + 1);
-            v += weight * fresh4(part + i % HEAD_DIM);
+            a += weight * fresh4(part + seat.i % HEAD_DIM);
+            b += weight * fresh4(part + seat.i % HEAD_DIM + 4);
         }
-        store_block4(c, Q_ROWS, block, valid, v / total);
+        a /= total;
+        b /= total;
+        const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        store_block(c, Q_ROWS, seat.block, seat.valid, v);
     }
 }
 
 /* ---- linear phases ---- */
 
-/* A group's share of a linear phase: row groups g0 .. g1 - 1, this warp's units u0 .. u1 - 1. */
+/* A group's share of a linear phase: row groups g0 .. g1 - 1, this warp's units u0 .. u1 - 1. The
+ * part that the last loaded unit lies in is kept: its rows, dtype and first byte. */
 struct share {
     uint g0, g1, u0, u1, per_warp;
+    uint part_g0, part_g1, type;
+    const __global uchar *at;
     struct r4_raw a, b; /* units u0 and u0 + 1, or u and u + 1 */
+    uint type_a, type_b;
 };
 
 #define BY_TYPE(type, call_a, call_b, call_c)                                                      \
@@ -270,43 +347,39 @@ struct share {
 
 #define CHUNKS(k) (((k) / 32 + 31) / 32)
 
-/* Finds the part that row group g lies in; *g becomes its number there. */
-PTX_INLINE const __global struct decode_part *find_part(const __global struct decode_part *part,
-                                                        const uint n_parts, uint *g)
+/* Makes the part that row group g lies in the share's part. */
+PTX_INLINE void enter_part(const struct ctx *c, const __global struct decode_part *part,
+                           const uint n_parts, uint g, struct share *s)
 {
-    if (n_parts == 1)
-        return part;
-#pragma unroll
-    for (uint i = 0; i + 1 < n_parts; i++) {
-        if (*g < part->row_groups)
-            return part;
-        *g -= part->row_groups;
-        part++;
-    }
-    return part;
+    s->part_g0 = 0;
+    for (uint i = 0; i + 1 < n_parts && g >= s->part_g0 + part->row_groups; i++, part++)
+        s->part_g0 += part->row_groups;
+    s->part_g1 = s->part_g0 + part->row_groups;
+    s->type = part->type;
+    s->at = weight_at_place(c, part->at);
 }
 
-PTX_INLINE void load_typed(const struct ctx *c, const uint type, const uint k, ulong at, uint g,
-                           uint chunk, struct r4_raw *raw)
+PTX_INLINE void load_typed(const struct ctx *c, const uint type, const uint k,
+                           const __global uchar *at, uint g, uint chunk, struct r4_raw *raw)
 {
     const uint nb = min(R4_CHUNK, k / 32 - chunk * R4_CHUNK);
-    r4_load(type,
-            weight_at_place(c, at) + g * r4_group_bytes(type, k) +
-                R4_BYTES(type, chunk * R4_CHUNK),
-            nb, c->lane, raw);
+    r4_load(type, at + g * r4_group_bytes(type, k) + R4_BYTES(type, chunk * R4_CHUNK), nb, c->lane,
+            raw);
 }
 
 PTX_INLINE void load_unit(const struct ctx *c, const __global struct decode_part *parts,
-                          const uint n_parts, const uint k, const struct share *s, uint unit,
-                          struct r4_raw *raw)
+                          const uint n_parts, const uint k, struct share *s, uint unit,
+                          struct r4_raw *raw, uint *type)
 {
     uint g = s->g0 + unit / CHUNKS(k);
     const uint chunk = unit % CHUNKS(k);
-    const __global struct decode_part *part = find_part(parts, n_parts, &g);
-    const ulong at = part->at;
-    BY_TYPE(part->type, load_typed(c, TYPE_A, k, at, g, chunk, raw),
-            load_typed(c, TYPE_B, k, at, g, chunk, raw),
-            load_typed(c, TYPE_C, k, at, g, chunk, raw));
+    if (n_parts > 1 && g >= s->part_g1)
+        enter_part(c, parts, n_parts, g, s);
+    g -= s->part_g0;
+    *type = s->type;
+    BY_TYPE(s->type, load_typed(c, TYPE_A, k, s->at, g, chunk, raw),
+            load_typed(c, TYPE_B, k, s->at, g, chunk, raw),
+            load_typed(c, TYPE_C, k, s->at, g, chunk, raw));
 }
 
 /* The share of this warp, and its first loads. `step`: row groups that must stay together. */
@@ -321,26 +394,25 @@ PTX_INLINE void begin_linear(const struct ctx *c, const __global struct decode_p
     s->per_warp = (units + WARPS - 1) / WARPS;
     s->u0 = min(c->warp * s->per_warp, units);
     s->u1 = min(s->u0 + s->per_warp, units);
-    if (s->u0 < s->u1)
-        load_unit(c, parts, n_parts, k, s, s->u0, &s->a);
+    if (s->u0 >= s->u1)
+        return;
+    enter_part(c, parts, n_parts, s->g0 + s->u0 / CHUNKS(k), s);
+    load_unit(c, parts, n_parts, k, s, s->u0, &s->a, &s->type_a);
     if (s->u0 + 1 < s->u1)
-        load_unit(c, parts, n_parts, k, s, s->u0 + 1, &s->b);
+        load_unit(c, parts, n_parts, k, s, s->u0 + 1, &s->b, &s->type_b);
 }
 
-PTX_INLINE void add_unit(const struct ctx *c, const __global struct decode_part *parts,
-                         const uint n_parts, const uint k, const struct share *s, uint unit,
-                         const struct r4_raw *raw, float acc[4])
+PTX_INLINE void add_unit(const struct ctx *c, const uint k, const struct share *s, uint unit,
+                         uint type, const struct r4_raw *raw, float acc[4])
 {
-    uint g = s->g0 + unit / CHUNKS(k);
     const uint chunk = unit % CHUNKS(k), block = chunk * R4_CHUNK + c->lane;
-    const __global struct decode_part *part = find_part(parts, n_parts, &g);
     if (block < k / 32) {
         const uint4 low = *(const __local uint4 *)(c->body + block * 16);
         const uint4 high = *(const __local uint4 *)(c->body + k / 2 + block * 16);
         const uint xs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         const float dx = LOCAL_D(k)[block];
         const int sum = LOCAL_S(k)[block];
-        BY_TYPE(part->type, r4_add(TYPE_A, raw, xs, dx, sum, acc),
+        BY_TYPE(type, r4_add(TYPE_A, raw, xs, dx, sum, acc),
                 r4_add(TYPE_B, raw, xs, dx, sum, acc), r4_add(TYPE_C, raw, xs, dx, sum, acc));
     }
     if (chunk + 1 < CHUNKS(k) && unit + 1 < s->u1)
@@ -363,13 +435,13 @@ PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_par
 {
     float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (uint u = s->u0; u < s->u1; u += 2) {
-        add_unit(c, parts, n_parts, k, s, u, &s->a, acc);
+        add_unit(c, k, s, u, s->type_a, &s->a, acc);
         if (u + 2 < s->u1)
-            load_unit(c, parts, n_parts, k, s, u + 2, &s->a);
+            load_unit(c, parts, n_parts, k, s, u + 2, &s->a, &s->type_a);
         if (u + 1 < s->u1)
-            add_unit(c, parts, n_parts, k, s, u + 1, &s->b, acc);
+            add_unit(c, k, s, u + 1, s->type_b, &s->b, acc);
         if (u + 3 < s->u1)
-            load_unit(c, parts, n_parts, k, s, u + 3, &s->b);
+            load_unit(c, parts, n_parts, k, s, u + 3, &s->b, &s->type_b);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -462,7 +534,7 @@ PTX_INLINE float dot8(uint4 h, const float *q)
 /* Cells c0 .. c1 - 1 of a head by the whole group. For scores 4 lanes share a cell (8 cells a
  * warp), for values a lane has LANE_DIMS dimensions of all cells. */
 PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *layer, uint head,
-                       uint c0, uint c1, __global float *out, bool split)
+                       uint c0, uint c1, __global uchar *out, bool split)
 {
     const uint kv_head = head / (N_HEAD / N_HEAD_KV), quarter = c->lane & 3;
     const ulong base = ((ulong)c->p.slot * N_HEAD_KV + kv_head) * N_CTX * HEAD_DIM;
@@ -487,10 +559,24 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
     for (uint first = c0 + c->warp * 8; first < c1; first += WARPS * 8) {
         const uint cell = min(first + c->lane / 4, c1 - 1);
         const __global half *row = k + (ulong)cell * HEAD_DIM + 8 * quarter;
+        uint4 keys[HEAD_DIM / 32];
+        uint values[8][LANE_DIMS / 2];
+#pragma unroll
+        for (uint j = 0; j < HEAD_DIM / 32; j++)
+            keys[j] = *(const __global uint4 *)(row + 32 * j);
+#pragma unroll
+        for (uint j = 0; j < 8; j++) {
+            const __global uint *from =
+                (const __global uint *)(v + (ulong)min(first + j, c1 - 1) * HEAD_DIM +
+                                        c->lane * LANE_DIMS);
+#pragma unroll
+            for (uint i = 0; i < LANE_DIMS / 2; i++)
+                values[j][i] = from[i];
+        }
         float score = 0.0f;
 #pragma unroll
         for (uint j = 0; j < HEAD_DIM / 32; j++)
-            score += dot8(*(const __global uint4 *)(row + 32 * j), q + 8 * j);
+            score += dot8(keys[j], q + 8 * j);
         score += ptx_shuffle_xor(score, 1);
         score += ptx_shuffle_xor(score, 2);
         if (first + c->lane / 4 >= c1)
@@ -513,15 +599,9 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
 #pragma unroll
         for (uint j = 0; j < 8; j++) {
             const float w = ptx_shuffle(weight, 4 * j);
-            const __global uint *values =
-                (const __global uint *)(v + (ulong)min(first + j, c1 - 1) * HEAD_DIM +
-                                        c->lane * LANE_DIMS);
 #pragma unroll
-            for (uint i = 0; i < LANE_DIMS; i += 2) {
-                const uint pair = values[i / 2];
-                acc[i] = fma(w, half_of_pair(pair, 0), acc[i]);
-                acc[i + 1] = fma(w, half_of_pair(pair, 1), acc[i + 1]);
-            }
+            for (uint i = 0; i < LANE_DIMS; i++)
+                acc[i] = fma(w, half_of_pair(values[j][i / 2], i & 1), acc[i]);
         }
     }
     __local float *mine = (__local float *)c->body + c->warp * (HEAD_DIM + 2);
@@ -544,10 +624,15 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
             weights += weight * warp[HEAD_DIM + 1];
             value += weight * warp[d];
         }
-        out[d] = split ? value : value / weights;
-        if (split && d == 0) {
-            out[HEAD_DIM] = highest;
-            out[HEAD_DIM + 1] = weights;
+        if (!split) {
+            ((__global ushort *)out)[d] = to_number(value / weights);
+            continue;
+        }
+        __global float *part = (__global float *)out;
+        part[d] = value;
+        if (d == 0) {
+            part[HEAD_DIM] = highest;
+            part[HEAD_DIM + 1] = weights;
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -567,10 +652,8 @@ PTX_INLINE void attention_phase(struct ctx *c, const __global struct decode_laye
     const uint n = end - start, n_splits = splits_of(c, n);
     for (uint item = c->group; item < N_HEAD * n_splits; item += c->n_groups) {
         const uint head = item / n_splits, split = item % n_splits;
-        __global float *out =
-            n_splits == 1
-                ? (__global float *)(c->work + AT_ATT) + head * HEAD_DIM
-                : (__global float *)(c->work + AT_PARTS) + (ulong)item * (HEAD_DIM + 4);
+        __global uchar *out = n_splits == 1 ? c->work + AT_ATT + head * HEAD_DIM * 2
+                                            : c->work + AT_PARTS + item * (HEAD_DIM + 4) * 4;
         attend(c, layer, head, start + (uint)((ulong)n * split / n_splits),
                start + (uint)((ulong)n * (split + 1) / n_splits), out, n_splits > 1);
     }
@@ -581,8 +664,12 @@ PTX_INLINE void attention_phase(struct ctx *c, const __global struct decode_laye
 PTX_INLINE void add_to_x(struct ctx *c, const uint k, const struct share *s)
 {
     __global float *x = (__global float *)(c->work + AT_X) + 4 * s->g0;
-    for (uint i = c->thread; i < (s->g1 - s->g0) * 4; i += THREADS)
-        x[i] += row_sum(c, k, s, i / 4, i % 4);
+    __global ushort *numbers = (__global ushort *)(c->work + AT_XB) + 4 * s->g0;
+    for (uint i = c->thread; i < (s->g1 - s->g0) * 4; i += THREADS) {
+        const float sum = x[i] + row_sum(c, k, s, i / 4, i % 4);
+        x[i] = sum;
+        numbers[i] = to_number(sum);
+    }
     arrive(c);
 }
 
@@ -593,12 +680,12 @@ PTX_INLINE void gate_up_phase(struct ctx *c, const __global struct decode_layer 
     barrier(CLK_LOCAL_MEM_FENCE);
     run_linear(c, &layer->gate_up, 1, N_EMBD, s);
     const float scale = inverse_rms(c);
-    __global float *h = (__global float *)(c->work + AT_H) + 2 * s->g0;
+    __global ushort *h = (__global ushort *)(c->work + AT_H) + 2 * s->g0;
     for (uint i = c->thread; i < (s->g1 - s->g0) * 2; i += THREADS) {
         const uint pair = i / 4 * 2;
         const float gate = scale * row_sum(c, N_EMBD, s, pair, i % 4);
         const float up = scale * row_sum(c, N_EMBD, s, pair + 1, i % 4);
-        h[i] = gate / (1.0f + ptx_exp(-gate)) * up;
+        h[i] = to_number(gate / (1.0f + ptx_exp(-gate)) * up);
     }
     arrive(c);
 }
@@ -663,7 +750,7 @@ PTX_INLINE void head_phase(struct ctx *c, struct share *s)
 /* The best of all groups; 0 when no logit is a number. */
 PTX_INLINE uint next_token(const struct ctx *c, uint t)
 {
-    __local uint *word = (__local uint *)(c->warp_floats + WARPS);
+    __local uint *word = c->words + 2;
     if (c->warp == 0) {
         const __global float *bests = (const __global float *)(c->control + DECODE_BEST);
         float best = -INFINITY;
@@ -686,9 +773,7 @@ PTX_INLINE uint next_token(const struct ctx *c, uint t)
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    const uint token = *word;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return token;
+    return *word;
 }
 
 /* One layer; the share of its qkv phase is loaded. Leaves the first loads of what follows it:
@@ -718,7 +803,7 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, uint token, uint position, stru
     begin_linear(c, &layer->down, 1, N_FF, N_EMBD / 4, 1, s);
     if (!wait_all(c))
         return false;
-    stage_plain(c, N_FF, (const __global float *)(c->work + AT_H));
+    stage_plain(c, N_FF, (const __global ushort *)(c->work + AT_H));
     barrier(CLK_LOCAL_MEM_FENCE);
     run_linear(c, &layer->down, 1, N_FF, s);
     add_to_x(c, N_FF, s);
@@ -740,7 +825,8 @@ KERNEL(THREADS) void decode(const __global uchar *w0, const __global uchar *w1,
 {
     __local uchar body[LOCAL_BODY] __attribute__((aligned(16)));
     __local float sums[MAX_UNITS * 4] __attribute__((aligned(16)));
-    __local float warp_floats[WARPS + 1];
+    __local float warp_floats[WARPS];
+    __local uint words[3];
     struct ctx c = {
         {w0, w1, w2, w3},
         {cells0, cells1, cells2, cells3},
@@ -756,9 +842,11 @@ KERNEL(THREADS) void decode(const __global uchar *w0, const __global uchar *w1,
         (uint)get_local_id(0) & 31,
         (uint)get_local_id(0) >> 5,
         p.arrivals,
+        0,
         body,
         sums,
-        warp_floats};
+        warp_floats,
+        words};
     uint token = p.first;
     for (uint t = 0; t < p.n_tokens; t++) {
         struct share s;
