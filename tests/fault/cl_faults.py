@@ -48,8 +48,8 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         report, cache = os.path.join(folder, "report"), os.path.join(folder, "cache")
-        names = open(os.path.join(os.path.dirname(__file__), "fake_cl.c"), encoding="ascii").read()
-        names = [part.split(")")[0] for part in names.split("#define CALLS(X)")[1].split("enum call")[0].split("X(")[1:]]
+        with open(os.path.join(os.path.dirname(__file__), "calls.def"), encoding="ascii") as file:
+            names = [line[2:].split(")")[0] for line in file if line.startswith("X(")]
         for state in ("cold", "warm"):  # cold: probes and builds are part of the run
             def cache_dir(i, state=state):
                 return os.path.join(folder, f"cold{i}") if state == "cold" else cache

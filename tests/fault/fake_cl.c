@@ -4,12 +4,12 @@
  * Use it with any program, the daemon included: LD_PRELOAD=libfake_cl.so PROGRAM, and
  *   OINFER_FAULT         rules separated by commas, NAME:N:CODE. Call number N (from 1) of function
  *                        NAME fails with the OpenCL error CODE: clCreateBuffer:3:-4. N+ means that
- * call and all after it; NAME may be * (any function listed in CALLS below), which counts all of
+ * call and all after it; NAME may be * (any function listed in calls.def), which counts all of
  * them together: *:40+:-36 loses the device at call 40. CODE may be sleep=MS instead: the call is
  * made, MS milliseconds late. OINFER_FAULT_REPORT  a file that gets one line at exit: calls=N
  * failed=N context=N queue=N mem=N program=N kernel=N event=N (references that are still held).
  * Programs may instead call fake_cl_alive and fake_cl_calls, found by dlsym. Release calls never
- * fail, as with real drivers. Functions not in CALLS pass through. Thread-safe.
+ * fail, as with real drivers. Functions not in calls.def pass through. Thread-safe.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
@@ -22,29 +22,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CALLS(X)                                                                                \
-    X(clGetPlatformIDs)                                                                         \
-    X(clGetDeviceIDs)                                                                           \
-    X(clCreateContext) X(clCreateCommandQueue) X(clCreateBuffer) X(clCreateImage)               \
-        X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram)             \
-            X(clCreateKernel) X(clCreateKernelsInProgram) X(clSetKernelArg) X(clGetProgramInfo) \
-                X(clGetProgramBuildInfo) X(clGetKernelWorkGroupInfo) X(clGetEventInfo)          \
-                    X(clGetEventProfilingInfo) X(clEnqueueReadBuffer) X(clEnqueueWriteBuffer)   \
-                        X(clEnqueueCopyBuffer) X(clEnqueueFillBuffer) X(clEnqueueMapBuffer)     \
-                            X(clEnqueueUnmapMemObject) X(clEnqueueNDRangeKernel)                \
-                                X(clEnqueueMarkerWithWaitList) X(clEnqueueBarrierWithWaitList)  \
-                                    X(clFlush) X(clFinish) X(clWaitForEvents)
-
 enum call {
 #define X(name) CALL_##name,
-    CALLS(X)
+#include "calls.def"
 #undef X
-        CALL_COUNT
+    CALL_COUNT
 };
 
 static const char *const call_names[CALL_COUNT] = {
 #define X(name) #name,
-    CALLS(X)
+#include "calls.def"
 #undef X
 };
 
