@@ -256,7 +256,7 @@ def test_a_slow_reader_is_bounded(start_fake):
     daemon = start_fake("--ctx", "200000", "--slots", "2", env={"FAKE_CTX": "200000"})
     before = daemon.resident_kib()
     with daemon.connect() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         s.sendall(request_bytes(prompt="<" + "q" * 1000 + "|", max_tokens=190000, temperature=1, stream=True,
                                 logprobs=2))
         assert poll(lambda: daemon.busy_slots() == 1)
@@ -291,7 +291,14 @@ def test_connection_limits(start_fake):
     for s in sockets:
         s.close()
     assert 1 <= alive <= 8
-    assert poll(lambda: requests.get(daemon.url + "/health", timeout=5).status_code == 200)
+    assert poll(lambda: answers(daemon))
+
+
+def answers(daemon):
+    try:
+        return requests.get(daemon.url + "/health", timeout=5).status_code == 200
+    except requests.exceptions.ConnectionError:
+        return False
 
 
 # ---- health ----

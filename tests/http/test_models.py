@@ -1,0 +1,243 @@
+"""The daemon on the real engine: a tiny synthetic model on every kind of device, and SmolLM2."""
+import concurrent.futures
+import math
+import os
+import re
+import time
+
+import openai
+import pytest
+import requests
+
+from daemon import Daemon, read_stream, run_to_end
+
+SANITIZED = os.environ.get("OINFER_SANITIZE", "")
+
+
+@pytest.fixture(scope="module")
+def tiny(real_binary, tiny_model, tmp_path_factory):
+    # Under ThreadSanitizer the threads of the OpenCL drivers give false alarms: there the references run.
+    device = "host" if "thread" in SANITIZED else "auto"
+    daemon = Daemon(real_binary, "--model", tiny_model, "--device", device, "--cache-dir", tmp_path_factory.mktemp("cache"))
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture(scope="module")
+def smol(real_binary, smollm2):
+    if SANITIZED:
+        pytest.skip("SmolLM2 is not run under sanitizers")
+    daemon = Daemon(real_binary, "--model", smollm2)
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture(params=["tiny", "smol"])
+def daemon(request):
+    return request.getfixturevalue(request.param)
+
+
+def client(daemon):
+    return openai.OpenAI(base_url=daemon.url + "/v1", api_key="none", max_retries=0)
+
+
+def model_of(daemon):
+    return daemon.get("/v1/models").json()["data"][0]["id"]
+
+
+# ---- every model ----
+
+def test_openai_client(daemon):
+    """The official client works unchanged, streaming and not, and both give the same text."""
+    with client(daemon) as api:
+        model = model_of(daemon)
+        assert [m.id for m in api.models.list()] == [model]
+        body = {"model": model, "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+        whole = api.completions.create(**body)
+        assert whole.usage.completion_tokens == 24 and whole.choices[0].finish_reason == "length"
+        text, usage, reasons = "", None, []
+        for chunk in api.completions.create(**body, stream=True, stream_options={"include_usage": True}):
+            for choice in chunk.choices:
+                text += choice.text
+                reasons.append(choice.finish_reason)
+            usage = chunk.usage or usage
+        assert text == whole.choices[0].text and reasons[-1] == "length" and usage.completion_tokens == 24
+        with pytest.raises(openai.BadRequestError) as refused:
+            api.completions.create(model=model, prompt="x", max_tokens=-1)
+        assert refused.value.body["param"] == "max_tokens"
+        with pytest.raises(openai.NotFoundError):
+            api.completions.create(model="nothing", prompt="x")
+
+
+@pytest.mark.parametrize("body", [
+    {"prompt": "Hello, world", "max_tokens": 40, "temperature": 0},
+    {"prompt": "表情 emoji: 🙂", "max_tokens": 48, "temperature": 1.5, "seed": 3},
+    {"prompt": "A", "max_tokens": 30, "temperature": 1, "seed": 1, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "repeat_penalty": 1.1},
+    {"prompt": "A", "max_tokens": 30, "mirostat": 2, "seed": 1},
+    {"prompt": ["one", "two"], "n": 2, "max_tokens": 12, "seed": 9},
+])
+def test_s1_stream_equals_whole(daemon, body):
+    """S1: the joined stream is the whole text, byte for byte, on real vocabularies."""
+    body = {**body, "cache_prompt": False}
+    whole = daemon.complete(**body)
+    chunks, done = read_stream(daemon.post("/v1/completions", {**body, "stream": True}))
+    assert done
+    for choice in whole["choices"]:
+        joined = "".join(c["text"] for chunk in chunks for c in chunk["choices"] if c["index"] == choice["index"])
+        assert joined == choice["text"]
+
+
+def test_s23_same_seed_same_text(daemon):
+    """S23: one request 20 times without the cache gives one text."""
+    body = {"prompt": "The weather today", "max_tokens": 12, "temperature": 0.9, "cache_prompt": False}
+    first = daemon.complete(**body)
+    for _ in range(20):
+        assert daemon.complete(**body, seed=first["seed"])["choices"][0]["text"] == first["choices"][0]["text"]
+
+
+def test_greedy_alone_in_company_and_cached(daemon):
+    """S23: greedy text is the same alone, among others, and on a cached prompt."""
+    body = {"prompt": "Water boils at", "max_tokens": 16, "temperature": 0}
+    alone = daemon.complete(**body)["choices"][0]["text"]
+    assert daemon.complete(**body)["timings"]["cache_n"] > 0
+    assert daemon.complete(**body)["choices"][0]["text"] == alone
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for answer in pool.map(lambda _: daemon.complete(**body), range(4)):
+            assert answer["choices"][0]["text"] == alone
+
+
+def test_s37_logprobs_are_probabilities(daemon):
+    """S37: scoring a prompt; the chosen token is among the best, and greedy takes the best."""
+    answer = daemon.complete(prompt="The quick brown fox", max_tokens=4, temperature=0, logprobs=20, echo=True)
+    lp = answer["choices"][0]["logprobs"]
+    n = answer["usage"]["prompt_tokens"]
+    assert lp["token_logprobs"][0] is None and len(lp["tokens"]) == n + 4
+    for value, top in list(zip(lp["token_logprobs"], lp["top_logprobs"]))[1:]:
+        assert value <= 1e-5 and sum(math.exp(v) for v in top.values()) <= 1.001
+    for value, top in list(zip(lp["token_logprobs"], lp["top_logprobs"]))[n:]:
+        assert value == pytest.approx(max(top.values()), abs=1e-4)
+    again = daemon.complete(prompt="The quick brown fox", max_tokens=0, logprobs=0, echo=True)["choices"][0]["logprobs"]
+    assert again["token_logprobs"][1:] == pytest.approx(lp["token_logprobs"][1:n], abs=0.02)
+
+
+def test_s20_context_limits(daemon):
+    """S20: n_ctx and n_ctx +- 1 tokens, as ids."""
+    n_ctx = daemon.get("/v1/models").json()["data"][0]["meta"]["n_ctx"]
+    for n in (n_ctx - 1, n_ctx):
+        answer = daemon.complete(prompt=[5] * n, max_tokens=5, temperature=0)
+        assert answer["choices"][0]["finish_reason"] == "length"
+        assert answer["usage"]["completion_tokens"] == min(5, n_ctx - n + 1)
+    reply = daemon.post("/v1/completions", {"prompt": [5] * (n_ctx + 1)})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["n_prompt_tokens"] == n_ctx + 1 and reply.json()["error"]["n_ctx"] == n_ctx
+
+
+def test_tokens_there_and_back(daemon):
+    for text in ("Hello, world!", " leading", "tabs\tand\nlines", "漢字かな交じり文", "🙂🙃", "  two  spaces  "):
+        tokens = daemon.post("/tokenize", {"content": text}).json()["tokens"]
+        assert daemon.post("/detokenize", {"tokens": tokens}).json()["content"].lstrip() == text.lstrip()
+
+
+def test_faults_leave_the_next_request_right(daemon):
+    before = daemon.complete(prompt="one two three", max_tokens=8, temperature=0)["choices"][0]["text"]
+    for body in ({"prompt": "x", "n": -1}, {"prompt": [10**9]}, {"prompt": "x", "logit_bias": {"99999999": 1}}):
+        assert daemon.post("/v1/completions", body).status_code == 400
+    assert daemon.complete(prompt="one two three", max_tokens=8, temperature=0)["choices"][0]["text"] == before
+
+
+# ---- SmolLM2 ----
+
+def test_knows_paris(smol):
+    assert "Paris" in smol.complete(prompt="The capital of France is", max_tokens=8, temperature=0)["choices"][0]["text"]
+
+
+def test_timings_add_up(smol):
+    """The kernels' times sum to the busy time of their queue within 2 %; prompt and predicted to what the client saw
+    within 10 %."""
+    body = {"prompt": "Once upon a time there was a " * 20, "max_tokens": 48, "temperature": 0, "cache_prompt": False}
+    smol.complete(**body)
+    best = 1.0
+    for timings in ("summary", "kernels", "summary", "kernels"):
+        start = time.monotonic()
+        t = smol.complete(**body, timings=timings)["timings"]
+        wall_ms = (time.monotonic() - start) * 1e3
+        best = min(best, abs(wall_ms - t["prompt_ms"] - t["predicted_ms"]) / wall_ms)
+        if timings == "kernels":
+            total = sum(row["total_ms"] for row in t["kernels"])
+            assert total == pytest.approx(t["queues"]["compute_busy_ms"], rel=0.02)
+            assert {row["name"] for row in t["kernels"]} >= {"linear", "attention", "norm"}
+            assert all(row["calls"] > 0 and row["min_us"] <= row["max_us"] for row in t["kernels"])
+    assert best < 0.10
+
+
+def test_s11_leaving_clients_free_the_slot(smol):
+    """S11: a real model's slot is free within a second after its client left."""
+    reply = requests.post(smol.url + "/v1/completions", stream=True, timeout=60,
+                          json={"prompt": "Tell me a story", "max_tokens": 2000, "stream": True, "ignore_eos": True})
+    next(reply.iter_content(100))
+    reply.close()
+    assert smol.wait_idle(10) < 1
+
+
+def test_s12_leaving_in_a_long_prompt(smol):
+    """S12: a prompt of thousands of tokens is given up between sub-batches."""
+    s = smol.connect()
+    body = '{"prompt":[%s],"max_tokens":1,"cache_prompt":false}' % ",".join(str(100 + i % 5000) for i in range(4000))
+    s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    end = time.monotonic() + 10
+    while smol.busy_slots() == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    s.close()
+    assert smol.wait_idle(20) < 3  # one sub-batch of 512 tokens takes its time on a small machine
+
+
+def test_s26_health_while_generating(smol):
+    """S26: /health answers at once while the device is busy."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        job = pool.submit(smol.complete, prompt="word " * 1000, max_tokens=16, cache_prompt=False)
+        times = []
+        while not job.done():
+            start = time.monotonic()
+            assert smol.session.get(smol.url + "/health", timeout=10).status_code == 200
+            times.append(time.monotonic() - start)
+            time.sleep(0.02)
+    assert sorted(times)[len(times) // 2] < 0.05
+
+
+def test_s30_warm_start(real_binary, smollm2, smol):
+    """S30: the kernels come from the cache the second time; D23: and a corrupt cache is built again."""
+    start = time.monotonic()
+    warm = Daemon(real_binary, "--model", smollm2)
+    seconds = time.monotonic() - start
+    loads = warm.get("/props").json()["memory"][0]["loads"]
+    assert all(load["kernels_built"] == 0 for load in loads.values())
+    warm.stop()
+    assert seconds < 20
+
+
+def test_same_text_on_host(real_binary, smollm2, smol):
+    """The C references give the text of the kernels."""
+    body = {"prompt": "Two plus two is", "max_tokens": 4, "temperature": 0}
+    host = Daemon(real_binary, "--model", smollm2, "--device", "host", "--slots", "1", "--ctx", "256")
+    try:
+        assert host.complete(**body)["choices"][0]["text"] == smol.complete(**body)["choices"][0]["text"]
+    finally:
+        host.stop(120)
+
+
+# ---- what keeps it from starting ----
+
+def test_s43_bad_files_are_refused_by_name(real_binary, tiny_model, tmp_path):
+    """S43: missing, empty, cut: one sentence with the file's name, and a status that is not 0."""
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(tiny_model.read_bytes()[:5000])
+    empty = tmp_path / "empty.gguf"
+    empty.write_bytes(b"")
+    for path in (tmp_path / "missing.gguf", empty, cut):
+        code, _, err = run_to_end(real_binary, "--model", path, "--port", 0)
+        assert code == 1 and path.name in err and len(err.strip().splitlines()) == 1, err
+
+
+def test_too_much_context_is_refused(real_binary, tiny_model):
+    code, _, err = run_to_end(real_binary, "--model", tiny_model, "--ctx", 1000000, "--port", 0)
+    assert code == 1 and re.search("1000000", err)
