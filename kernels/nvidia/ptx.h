@@ -49,6 +49,15 @@ PTX_INLINE void ptx_load_matrix4(uint *r, uint local_address)
                  : "memory");
 }
 
+/* The same, each matrix transposed. */
+PTX_INLINE void ptx_load_matrix4_transposed(uint *r, uint local_address)
+{
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(local_address)
+                     : "memory");
+}
+
 /* c [16][8] float += a [16][16] half * b [16][8] half, over the 32 lanes of a warp. */
 PTX_INLINE void ptx_mma_16816(float *c, const uint *a, const uint *b)
 {
