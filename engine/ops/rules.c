@@ -26,14 +26,19 @@ const struct variant *variant_for_call(struct device *d, const struct op_call *c
                                        enum dtype dtype, const char *name)
 {
     const struct variant *best = NULL, *v;
+    const uint32_t columns = op_columns(call);
+    uint64_t rows, tokens;
+    op_extent(call, &rows, &tokens);
     for (uint32_t i = 0; (v = variant_at(d, call->op, i)) != NULL; i++) {
-        const uint32_t columns = op_columns(call);
         if ((v->dtype != DT_ANY && v->dtype != (int)dtype) ||
             (name && strcmp(name, v->name) != 0) ||
-            (!name && (variant_mark_get(d, v) == VARIANT_FAILED ||
-                       op_flops(call) < 1000000ull * v->mflops_min)) ||
             (v->k_multiple > 0 && columns % v->k_multiple != 0) ||
             (v->k_max > 0 && columns > v->k_max) || variant_refuses(v, call))
+            continue;
+        /* what is only advice does not bind a choice by name */
+        if (!name && (variant_mark_get(d, v) == VARIANT_FAILED ||
+                      op_flops(call) < 1000000ull * v->mflops_min || tokens < v->tokens_min ||
+                      (v->tokens_max > 0 && tokens > v->tokens_max)))
             continue;
         if (!best || v->priority > best->priority)
             best = v;

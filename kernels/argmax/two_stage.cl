@@ -2,43 +2,12 @@
  * results of its pieces.
  *
  *   x [n_rows][x_stride] -> pieces [n_rows][ceil(len / ROWS)] {value, index} -> index, found [n_rows]
- *
- * One order decides everything, so that the result does not depend on how the row is cut: a number
- * beats NaN, the larger beats the smaller, the lower index beats the higher.
  */
+#include "argmax/order.h"
+
 #ifndef ROWS
 #define ROWS 4096
 #endif
-
-struct candidate {
-    float value;
-    uint index; /* NO_INDEX: nothing seen yet */
-};
-
-#define NO_INDEX 0xffffffffu
-
-static bool argmax_beats(struct candidate a, struct candidate b)
-{
-    const bool a_nan = isnan(a.value), b_nan = isnan(b.value);
-    if (a.index == NO_INDEX || b.index == NO_INDEX)
-        return b.index == NO_INDEX;
-    if (a_nan != b_nan)
-        return b_nan;
-    return a.value > b.value || ((a_nan || a.value == b.value) && a.index < b.index);
-}
-
-/* The best candidate of the n items of the group, in local[0]. */
-static void argmax_reduce(struct candidate mine, __local struct candidate *local_best, uint n)
-{
-    const uint lid = get_local_id(0);
-    local_best[lid] = mine;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint half_n = n / 2; half_n > 0; half_n /= 2) {
-        if (lid < half_n && argmax_beats(local_best[lid + half_n], local_best[lid]))
-            local_best[lid] = local_best[lid + half_n];
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-}
 
 static void argmax_pieces_step(const __global float *x, __global struct candidate *pieces,
                                struct argmax_params p, __local struct candidate *best, uint group,
