@@ -1,11 +1,11 @@
 /* attention on KV_TILED caches, any number of tokens.
  *
  *   rows: the queries of one KV head and a run of tokens of one slot, (token, head) pairs, at most
- *   MAX_ROWS; all of them pass over the cells in chunks of CHUNK_CELLS:
+ *   QUERY_MAX_ROWS; all of them pass over the cells in chunks of CHUNK_CELLS:
  *
- *      cells ->  c0 .. c0+15 | ..        scores[row][cell] = scale q . k: ROWS rows x 16 cells in
+ *      cells ->  c0 .. c0+15 | ..        scores[row][cell] = scale q . k: QUERY_ROWS rows x 16 cells in
  *   rows   q x K tiles                   registers; then e^(score - maximum so far), then
- *    |     weights x V                   sums[row] += weights[row] V: ROWS rows x 64 dims
+ *    |     weights x V                   sums[row] += weights[row] V: QUERY_ROWS rows x 64 dims
  *
  *   (online softmax: sums so far are scaled down whenever the maximum grows)
  *
@@ -14,57 +14,57 @@
  */
 #include "cpu/kv.h"
 
-#define ROWS        4 /* rows of a register tile */
-#define MAX_ROWS    32
+#define QUERY_ROWS        4 /* rows of a register tile */
+#define QUERY_MAX_ROWS    32
 #define CHUNK_CELLS 128
-#define MAX_HEAD    256 /* k_max in kernels.def; a multiple of 16 */
+#define ATTENTION_MAX_HEAD    256 /* k_max in kernels.def; a multiple of 16 */
 #define DIMS        4   /* vectors of 16 dims in a register tile */
 
 struct query_rows {
-    const __global float *q[MAX_ROWS]; /* [head_dim] each */
-    __global float *y[MAX_ROWS];
-    uint position[MAX_ROWS];
-    uint n; /* a multiple of ROWS: the last row is repeated */
+    const __global float *q[QUERY_MAX_ROWS]; /* [head_dim] each */
+    __global float *y[QUERY_MAX_ROWS];
+    uint position[QUERY_MAX_ROWS];
+    uint n; /* a multiple of QUERY_ROWS: the last row is repeated */
 };
 
 /* What softmax has seen so far, per row. */
 struct softmax_state {
-    float largest[MAX_ROWS], divisor[MAX_ROWS];
-    float sums[MAX_ROWS][MAX_HEAD];
+    float largest[QUERY_MAX_ROWS], divisor[QUERY_MAX_ROWS];
+    float sums[QUERY_MAX_ROWS][ATTENTION_MAX_HEAD];
 };
 
-/* scores[r][0 .. 15] of rows r0 .. r0 + ROWS - 1 for the 16 cells of a K tile. */
+/* scores[r][0 .. 15] of rows r0 .. r0 + QUERY_ROWS - 1 for the 16 cells of a K tile. */
 CPU_INLINE void score_tile(const struct query_rows *rows, uint r0, const __global kv_t *k,
-                           uint head_dim, float16 scores[ROWS])
+                           uint head_dim, float16 scores[QUERY_ROWS])
 {
-    const __global float *q[ROWS];
-    float16 odd[ROWS];
+    const __global float *q[QUERY_ROWS];
+    float16 odd[QUERY_ROWS];
     CPU_UNROLL
-    for (uint r = 0; r < ROWS; r++) {
+    for (uint r = 0; r < QUERY_ROWS; r++) {
         q[r] = rows->q[r0 + r];
         scores[r] = odd[r] = (float16)(0.0f);
     }
     for (uint i = 0; i < head_dim; i += 2) {
         const float16 k0 = KV_LOAD_16(k + 16 * i), k1 = KV_LOAD_16(k + 16 * i + 16);
         CPU_UNROLL
-        for (uint r = 0; r < ROWS; r++) {
+        for (uint r = 0; r < QUERY_ROWS; r++) {
             scores[r] = fma(k0, (float16)(q[r][i]), scores[r]);
             odd[r] = fma(k1, (float16)(q[r][i + 1]), odd[r]);
         }
     }
     CPU_UNROLL
-    for (uint r = 0; r < ROWS; r++)
+    for (uint r = 0; r < QUERY_ROWS; r++)
         scores[r] += odd[r];
 }
 
 /* sums[r][i0 ..] += weights[r][c] * v[c][i0 ..] for DIMS * 16 dims and n cells. */
 CPU_INLINE void weigh_tile(struct softmax_state *s, uint r0, uint i0,
-                           float weights[ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
+                           float weights[QUERY_ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
                            uint head_dim)
 {
-    float16 acc[ROWS][DIMS];
+    float16 acc[QUERY_ROWS][DIMS];
     CPU_UNROLL
-    for (uint r = 0; r < ROWS; r++)
+    for (uint r = 0; r < QUERY_ROWS; r++)
         CPU_UNROLL
         for (uint d = 0; d < DIMS; d++)
             acc[r][d] = vload16(d, &s->sums[r0 + r][i0]);
@@ -73,12 +73,12 @@ CPU_INLINE void weigh_tile(struct softmax_state *s, uint r0, uint i0,
         for (uint d = 0; d < DIMS; d++) {
             const float16 v_d = KV_LOAD_16(v + (ulong)c * head_dim + i0 + 16 * d);
             CPU_UNROLL
-            for (uint r = 0; r < ROWS; r++)
+            for (uint r = 0; r < QUERY_ROWS; r++)
                 acc[r][d] = fma(v_d, (float16)(weights[r][c]), acc[r][d]);
         }
     }
     CPU_UNROLL
-    for (uint r = 0; r < ROWS; r++)
+    for (uint r = 0; r < QUERY_ROWS; r++)
         CPU_UNROLL
         for (uint d = 0; d < DIMS; d++)
             vstore16(acc[r][d], d, &s->sums[r0 + r][i0]);
@@ -86,21 +86,21 @@ CPU_INLINE void weigh_tile(struct softmax_state *s, uint r0, uint i0,
 
 /* The same for 16 dims. */
 CPU_INLINE void weigh_16(struct softmax_state *s, uint r0, uint i0,
-                         float weights[ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
+                         float weights[QUERY_ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
                          uint head_dim)
 {
-    float16 acc[ROWS];
+    float16 acc[QUERY_ROWS];
     CPU_UNROLL
-    for (uint r = 0; r < ROWS; r++)
+    for (uint r = 0; r < QUERY_ROWS; r++)
         acc[r] = vload16(0, &s->sums[r0 + r][i0]);
     for (uint c = 0; c < n; c++) {
         const float16 v_c = KV_LOAD_16(v + (ulong)c * head_dim + i0);
         CPU_UNROLL
-        for (uint r = 0; r < ROWS; r++)
+        for (uint r = 0; r < QUERY_ROWS; r++)
             acc[r] = fma(v_c, (float16)(weights[r][c]), acc[r]);
     }
     CPU_UNROLL
-    for (uint r = 0; r < ROWS; r++)
+    for (uint r = 0; r < QUERY_ROWS; r++)
         vstore16(acc[r], 0, &s->sums[r0 + r][i0]);
 }
 
@@ -113,21 +113,21 @@ CPU_INLINE float16 cap_scores(float16 x, const struct attention_params *p)
     return p->softcap * (1.0f - 2.0f / (1.0f + cpu_exp(x * (2.0f / p->softcap))));
 }
 
-/* Cells c0 .. c0 + n - 1 for rows r0 .. r0 + ROWS - 1; c0 and n are multiples of 16, the cells from
+/* Cells c0 .. c0 + n - 1 for rows r0 .. r0 + QUERY_ROWS - 1; c0 and n are multiples of 16, the cells from
  * n_used on may hold anything. */
 CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state *s, uint r0,
                              uint c0, uint n, uint n_used, const __global kv_t *k, const __global kv_t *v,
                              const struct attention_params *p)
 {
     const int16 lanes = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    float weights[ROWS][CHUNK_CELLS];
-    float16 largest[ROWS];
-    for (uint r = 0; r < ROWS; r++)
+    float weights[QUERY_ROWS][CHUNK_CELLS];
+    float16 largest[QUERY_ROWS];
+    for (uint r = 0; r < QUERY_ROWS; r++)
         largest[r] = (float16)(-INFINITY);
     for (uint c = 0; c < n; c += 16) {
-        float16 scores[ROWS];
+        float16 scores[QUERY_ROWS];
         score_tile(rows, r0, k + (ulong)(c0 + c) * p->head_dim, p->head_dim, scores);
-        for (uint r = 0; r < ROWS; r++) {
+        for (uint r = 0; r < QUERY_ROWS; r++) {
             /* cells after the position, and before the window, do not count */
             const int16 back = (int)(rows->position[r0 + r] - c0 - c) - lanes;
             const int16 hidden = (back < 0) | (p->window > 0 ? back >= (int)p->window : (int16)(0));
@@ -137,7 +137,7 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
             vstore16(x, 0, &weights[r][c]);
         }
     }
-    for (uint r = 0; r < ROWS; r++) {
+    for (uint r = 0; r < QUERY_ROWS; r++) {
         const float before = s->largest[r0 + r], now = fmax(before, max_16(largest[r]));
         if (now == -INFINITY) { /* nothing counted yet */
             for (uint c = 0; c < n; c += 16)
@@ -177,7 +177,7 @@ CPU_INLINE void gather_rows(struct query_rows *rows, const __global float *q, __
         rows->y[rows->n] = y + ((ulong)token * p->n_head + h) * p->head_dim;
         rows->position[rows->n++] = (uint)meta[4 * token];
     }
-    for (; rows->n % ROWS != 0; rows->n++) {
+    for (; rows->n % QUERY_ROWS != 0; rows->n++) {
         rows->q[rows->n] = rows->q[rows->n - 1];
         rows->y[rows->n] = rows->y[rows->n - 1];
         rows->position[rows->n] = rows->position[rows->n - 1];
@@ -203,7 +203,7 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global kv_t *k,
     for (uint c0 = first / 16 * 16; c0 <= last; c0 += CHUNK_CELLS) {
         /* a tile is scored whole (n_ctx is a multiple of 16), its hidden cells weigh nothing */
         const uint n = min((uint)CHUNK_CELLS, (last - c0) / 16 * 16 + 16);
-        for (uint r0 = 0; r0 < rows->n; r0 += ROWS)
+        for (uint r0 = 0; r0 < rows->n; r0 += QUERY_ROWS)
             attend_chunk(rows, &s, r0, c0, n, min(n, last + 1 - c0), k, v, p);
     }
     for (uint r = 0; r < rows->n; r++) {
@@ -220,9 +220,9 @@ static void attention_cpu_step(const __global float *q, const __global kv_t *k_c
                                __global float *y, struct attention_params p, uint group,
                                uint n_groups)
 {
-    const uint n_group = p.n_head / p.n_head_kv, n_heads = min(n_group, (uint)MAX_ROWS);
+    const uint n_group = p.n_head / p.n_head_kv, n_heads = min(n_group, (uint)QUERY_MAX_ROWS);
     const uint parts = (n_group + n_heads - 1) / n_heads; /* of the heads of a KV head */
-    const uint run = MAX_ROWS / n_heads, n_runs = (p.n_tokens + run - 1) / run;
+    const uint run = QUERY_MAX_ROWS / n_heads, n_runs = (p.n_tokens + run - 1) / run;
     struct query_rows rows;
     for (uint unit = group; unit < n_runs * parts * p.n_head_kv; unit += n_groups) {
         const uint kv = unit / n_runs / parts, part = unit / n_runs % parts;

@@ -1,4 +1,4 @@
-/* KV_TILED caches of dtype OP_DTYPE (f16, f32): K [slot][n_head_kv][n_ctx / 16][head_dim][16 cells],
+/* KV_TILED caches of dtype KV_DTYPE (f16, f32): K [slot][n_head_kv][n_ctx / 16][head_dim][16 cells],
  * so that 16 cells are scored at once; V [slot][n_head_kv][n_ctx][head_dim]. n_ctx is a multiple of
  * 16. */
 #ifndef CPU_KV_H
@@ -6,7 +6,11 @@
 
 #include "cpu/vec.h"
 
-#if OP_DTYPE == DT_F16
+#ifndef KV_DTYPE
+#define KV_DTYPE OP_DTYPE
+#endif
+
+#if KV_DTYPE == DT_F16
 typedef half kv_t;
 #define KV_LOAD_16(p)     vload_half16(0, p)
 #define KV_STORE_16(v, p) vstore_half16(v, 0, p)

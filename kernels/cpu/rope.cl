@@ -1,8 +1,7 @@
-/* rope_kv for KV_TILED caches: rotates q in place and k on its way into the cache, copies v. A group
- * takes a run of tokens. */
+/* rope_kv for KV_TILED caches: rotates q in place and k on its way into the cache, copies v. */
 #include "cpu/kv.h"
 
-#define MAX_HEAD 512 /* k_max in kernels.def; a multiple of 16 */
+#define ROPE_MAX_HEAD 512 /* k_max in kernels.def; a multiple of 16 */
 
 /* Rotates the pairs of one head: out[0 .. n_rot) from in; table {cos, sin} [n_rot / 2].
  * mode 0: pairs (2i, 2i + 1); 1: pairs (i, i + n_rot / 2). */
@@ -43,7 +42,7 @@ CPU_INLINE void rotate_head(const float *in, const __global float *table, uint n
 CPU_INLINE void load_head(const __global float *in, const __global float *table,
                           const struct rope_kv_params *p, float *out)
 {
-    float head[MAX_HEAD];
+    float head[ROPE_MAX_HEAD];
     for (uint i = 0; i < p->head_dim; i++)
         head[i] = out[i] = in[i];
     if (table)
@@ -54,7 +53,7 @@ CPU_INLINE void load_head(const __global float *in, const __global float *table,
 CPU_INLINE void store_k(const float *head, uint head_dim, __global kv_t *cell)
 {
     for (uint i = 0; i < head_dim; i += 16) {
-#if OP_DTYPE == DT_F16
+#if KV_DTYPE == DT_F16
         ushort lanes[16];
         __global ushort *out = (__global ushort *)cell;
         vstore_half16(vload16(0, head + i), 0, (half *)lanes);
@@ -67,34 +66,33 @@ CPU_INLINE void store_k(const float *head, uint head_dim, __global kv_t *cell)
     }
 }
 
-/* qkv [n_tokens][stride], table [n_ctx][n_rot / 2] {cos, sin}, meta [n_tokens] {position, slot}. */
+/* qkv [n_tokens][stride], table [n_ctx][n_rot / 2] {cos, sin}, meta [n_tokens] {position, slot}.
+ * A unit is a KV head of a token with its query heads. */
 static void rope_kv_cpu_step(__global float *qkv, const __global float *table,
                              const __global int *meta, __global kv_t *k_cache,
                              __global kv_t *v_cache, struct rope_kv_params p, uint group,
                              uint n_groups)
 {
-    float head[MAX_HEAD];
-    uint begin, end;
-    cpu_share(p.n_tokens, group, n_groups, &begin, &end);
-    for (uint t = begin; t < end; t++) {
+    float head[ROPE_MAX_HEAD];
+    const uint n_q = p.n_head / p.n_head_kv;
+    for (uint unit = group; unit < p.n_tokens * p.n_head_kv; unit += n_groups) {
+        const uint t = unit / p.n_head_kv, kv = unit % p.n_head_kv;
         const uint position = (uint)meta[4 * t], slot = (uint)meta[4 * t + 1];
         const __global float *angles = p.rotate ? table + (ulong)position * p.n_rot : 0;
         __global float *row = qkv + (ulong)t * p.stride;
-        for (uint h = 0; angles && h < p.n_head; h++) {
+        for (uint h = kv * n_q; angles && h < (kv + 1) * n_q; h++) {
             load_head(row + h * p.head_dim, angles, &p, head);
             for (uint i = 0; i < p.n_rot; i++)
                 row[h * p.head_dim + i] = head[i];
         }
-        for (uint h = 0; h < p.n_head_kv; h++) {
-            const ulong base = kv_head(slot, h, p.n_head_kv, p.n_ctx, p.head_dim);
-            load_head(row + p.k_col + h * p.head_dim, angles, &p, head);
-            store_k(head, p.head_dim,
-                    k_cache + base + (ulong)(position / 16) * 16 * p.head_dim + position % 16);
-            const __global float *v = row + p.v_col + h * p.head_dim;
-            __global kv_t *cell = v_cache + base + (ulong)position * p.head_dim;
-            for (uint i = 0; i < p.head_dim; i += 16)
-                KV_STORE_16(vload16(0, v + i), cell + i);
-        }
+        const ulong base = kv_head(slot, kv, p.n_head_kv, p.n_ctx, p.head_dim);
+        load_head(row + p.k_col + kv * p.head_dim, angles, &p, head);
+        store_k(head, p.head_dim,
+                k_cache + base + (ulong)(position / 16) * 16 * p.head_dim + position % 16);
+        const __global float *v = row + p.v_col + kv * p.head_dim;
+        __global kv_t *cell = v_cache + base + (ulong)position * p.head_dim;
+        for (uint i = 0; i < p.head_dim; i += 16)
+            KV_STORE_16(vload16(0, v + i), cell + i);
     }
 }
 

@@ -1,0 +1,448 @@
+/* The one-launch executor for CPU devices: the decode plan as one kernel that walks a table.
+ *
+ * open turns the plan's steps, one by one, into rows of a table (kernels/cpu/decode.h) and builds
+ * kernels/cpu/decode.cl for the dtypes among them; run launches it with a work-group per compute
+ * unit. Any graph goes, as long as its steps are of the family kernels/cpu; what is not is
+ * ST_UNSUPPORTED at open, and the plan goes on stepwise. Short steps (norms, quantising a vector)
+ * are done by every group for itself, into its share of `own`, which saves a meeting. Groups that
+ * do not meet are ST_TIMEOUT. Belongs to the device's thread; the plan, its weights and its cache
+ * outlive it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/model/fused.h"
+#include "engine/ops/act.h"
+#include "kernels/cpu/decode.h"
+
+#define MAX_GROUPS      256
+#define MAX_ALONE       4096 /* columns that every group quantises for itself */
+#define MAX_QUERY_HEADS 32   /* of a KV head, that attention.cl takes at once */
+#define NO_TYPE         255
+#define OWN_ALIGN       64
+#define CONTROL_WORDS   (CONTROL_PHASES + MAX_GROUPS * CONTROL_LINE)
+
+_Static_assert(sizeof(struct attention_params) <= 4 * DECODE_PARAMS, "raise DECODE_PARAMS");
+_Static_assert(sizeof(struct rope_kv_params) <= 4 * DECODE_PARAMS, "raise DECODE_PARAMS");
+
+struct fused_plan {
+    struct device *device;
+    struct kernel *kernel;
+    struct buffer *table, *own, *control;
+    struct cpu_decode_params params; /* of the next launch */
+    uint32_t n_groups, n_meetings;   /* meetings: of one token */
+    uint64_t token_bytes;            /* weights read for one token */
+};
+
+/* What reading the plan fills in. */
+struct reader {
+    const struct plan *plan;
+    struct fused_plan *f;
+    struct cpu_step *table; /* [plan->n_steps] */
+    uint32_t n_arenas;
+    struct buffer *arenas[DECODE_ARENAS]; /* 0: `own`, not made yet */
+    uint32_t n_types, types[DECODE_TYPES];
+    int linear_act, isa, table_dtype, kv_dtype; /* -1: not known yet */
+    uint64_t own_at[PLAN_MAX_VALUES];           /* 1 + offset of a value's own copies; 0: none */
+    struct err *e;
+};
+
+static enum status refuse(const struct reader *r, const char *why)
+{
+    return err_set(r->e, ST_UNSUPPORTED, "one-launch decoding: %s", why);
+}
+
+/* ---- reading the plan ---- */
+
+/* The place of a tensor; its buffer becomes one of the arenas. */
+static enum status place_of(struct reader *r, const struct tensor *t, cpu_place *out)
+{
+    uint32_t i = 1;
+    while (i < r->n_arenas && r->arenas[i] != t->buffer)
+        i++;
+    if (i == DECODE_ARENAS)
+        return refuse(r, "the model lies in too many buffers");
+    if (i == r->n_arenas)
+        r->arenas[r->n_arenas++] = t->buffer;
+    *out = (uint64_t)i << 56 | t->offset;
+    return ST_OK;
+}
+
+/* All steps must agree on it. */
+static enum status agree(const struct reader *r, int *known, int value, const char *why)
+{
+    if (*known >= 0 && *known != value)
+        return refuse(r, why);
+    *known = value;
+    return ST_OK;
+}
+
+static enum status type_of(struct reader *r, enum dtype dtype, uint32_t *type)
+{
+    for (*type = 0; *type < r->n_types; ++*type)
+        if (r->types[*type] == (uint32_t)dtype)
+            return ST_OK;
+    if (r->n_types == DECODE_TYPES)
+        return refuse(r, "too many different weight dtypes");
+    r->types[r->n_types++] = (uint32_t)dtype;
+    return ST_OK;
+}
+
+/* CPU_ISA of a linear's variant (kernels/cpu/vec.h); its name tells. */
+static int isa_of(const struct variant *v)
+{
+    const char *name = variant_name(v);
+    return strstr(name, "vnni512") ? 3 : strstr(name, "vnni256") ? 2 : strstr(name, "avx2") ? 1 : 0;
+}
+
+static enum status read_linear(struct reader *r, const struct plan_step *s, struct cpu_step *row)
+{
+    const struct tensor *w = &s->call.tensors[0];
+    const uint32_t act = s->call.tensors[1].layout;
+    uint32_t type = 0;
+    if (w->layout != LAYOUT_R16)
+        return refuse(r, "a weight is not in LAYOUT_R16");
+    if (act != ACT_F32 && act != ACT_Q8)
+        return refuse(r, "a linear reads another format");
+    enum status status = type_of(r, w->dtype, &type);
+    if (status == ST_OK && dtype_info(w->dtype)->block > 1)
+        status = agree(r, &r->linear_act, (int)act, "linears read different formats");
+    if (status == ST_OK && act == ACT_Q8)
+        status = agree(r, &r->isa, isa_of(s->variant), "linears use different instructions");
+    row->code = CODE_LINEAR + type;
+    r->f->token_bytes += w->bytes;
+    return status;
+}
+
+static enum status read_embed(struct reader *r, const struct plan_step *s)
+{
+    struct cpu_decode_params *p = &r->f->params;
+    if (p->n_tables == DECODE_TABLES)
+        return refuse(r, "the embedding lies in too many buffers");
+    if (p->n_tables + 1 < DECODE_TABLES)
+        p->row0[p->n_tables + 1] = p->row0[p->n_tables] + s->call.params.embed.n_vocab;
+    enum status status = place_of(r, &s->call.tensors[1], &p->ids[p->n_tables]);
+    p->n_tables++;
+    return status == ST_OK ? agree(r, &r->table_dtype, (int)s->call.tensors[0].dtype,
+                                   "chunks of the embedding have different dtypes")
+                           : status;
+}
+
+static enum status read_cache(struct reader *r, const struct tensor *k)
+{
+    if (k->layout != KV_TILED)
+        return refuse(r, "the cache is not in KV_TILED");
+    return agree(r, &r->kv_dtype, (int)k->dtype, "layers have caches of different dtypes");
+}
+
+/* CODE_* for the format that a norm or swiglu writes. */
+static enum status code_of_act(const struct reader *r, const struct tensor *y, uint32_t f32,
+                               uint32_t q8, cpu_uint *code)
+{
+    if (y->layout != ACT_F32 && y->layout != ACT_Q8)
+        return refuse(r, "a format it does not write");
+    *code = y->layout == ACT_F32 ? f32 : q8;
+    return ST_OK;
+}
+
+static enum status read_code(struct reader *r, const struct plan_step *s, struct cpu_step *row)
+{
+    const struct tensor *t = s->call.tensors;
+    struct cpu_decode_params *p = &r->f->params;
+    enum status status = ST_OK;
+    if (s->call.op == OP_LINEAR)
+        return read_linear(r, s, row);
+    if (s->call.op == OP_NORM)
+        return code_of_act(r, &t[3], CODE_NORM_F32, CODE_NORM_Q8, &row->code);
+    if (s->call.op == OP_SWIGLU)
+        return code_of_act(r, &t[1], CODE_SWIGLU_F32, CODE_SWIGLU_Q8, &row->code);
+    if (s->call.op == OP_QUANTIZE) {
+        row->code = CODE_QUANTIZE;
+        return t[1].layout == ACT_Q8 ? ST_OK : refuse(r, "a format it does not write");
+    }
+    if (s->call.op == OP_EMBED) {
+        row->code = CODE_EMBED;
+        return read_embed(r, s);
+    }
+    if (s->call.op == OP_ADD) {
+        row->code = CODE_ADD;
+        return ST_OK;
+    }
+    if (s->call.op == OP_ROPE_KV) {
+        row->code = CODE_ROPE_KV;
+        status = place_of(r, &t[2], &p->meta);
+        return status == ST_OK ? read_cache(r, &t[3]) : status;
+    }
+    if (s->call.op == OP_ATTENTION) {
+        row->code = CODE_ATTENTION;
+        return read_cache(r, &t[1]);
+    }
+    if (s->call.op != OP_ARGMAX)
+        return refuse(r, "an op it does not know");
+    row->code = CODE_ARGMAX;
+    status = place_of(r, &t[1], &p->index);
+    return status == ST_OK ? place_of(r, &t[2], &p->found) : status;
+}
+
+static enum status read_step(struct reader *r, const struct plan_step *s, struct cpu_step *row)
+{
+    enum status status = read_code(r, s, row);
+    for (uint32_t i = 0; i < OP_MAX_TENSORS && status == ST_OK; i++)
+        if (s->call.tensors[i].buffer)
+            status = place_of(r, &s->call.tensors[i], &row->at[i]);
+    memcpy(row->params, &s->call.params,
+           sizeof s->call.params < sizeof row->params ? sizeof s->call.params : sizeof row->params);
+    row->barrier = 1;
+    return status;
+}
+
+/* ---- own copies and meetings ---- */
+
+/* Which tensor a norm or quantize step writes; -1 for other ops. */
+static int vector_output(const struct plan_step *s)
+{
+    if (s->call.op == OP_NORM)
+        return 3;
+    return s->call.op == OP_QUANTIZE && s->call.params.quantize.len <= MAX_ALONE ? 1 : -1;
+}
+
+/* Is what step i writes to `value` read by linears alone, until it is written again? */
+static bool linears_only(const struct plan *p, uint32_t i, uint8_t value)
+{
+    for (uint32_t j = i + 1; j < p->n_steps; j++) {
+        const struct plan_step *s = &p->steps[j];
+        for (int k = 0; k < OP_MAX_TENSORS; k++) {
+            if (s->operands[k].fixed || s->operands[k].value != value)
+                continue;
+            if (k == vector_output(s))
+                return true;
+            if (s->call.op != OP_LINEAR || k != 1)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Steps whose output only linears read are done by every group for itself. Their readers: the
+ * linears up to the next step that writes the value. */
+static void give_own_copies(struct reader *r)
+{
+    const struct plan *p = r->plan;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const int output = vector_output(&p->steps[i]);
+        if (output < 0)
+            continue;
+        const uint8_t value = p->steps[i].operands[output].value;
+        if (!linears_only(p, i, value))
+            continue;
+        if (r->own_at[value] == 0) {
+            r->own_at[value] = 1 + bytes;
+            bytes += (p->values[value].bytes + OWN_ALIGN - 1) / OWN_ALIGN * OWN_ALIGN;
+        }
+        struct cpu_step *row = &r->table[i];
+        row->alone = 1;
+        row->barrier = 0;
+        row->own = 1u << output;
+        row->at[output] = r->own_at[value] - 1;
+        for (uint32_t j = i + 1; j < p->n_steps; j++) {
+            const struct plan_step *s = &p->steps[j];
+            const int rewritten = vector_output(s);
+            if (rewritten >= 0 && s->operands[rewritten].value == value)
+                break;
+            if (s->call.op == OP_LINEAR && s->operands[1].value == value) {
+                r->table[j].own = 2;
+                r->table[j].at[1] = r->own_at[value] - 1;
+            }
+        }
+    }
+    r->f->params.own_bytes = (uint32_t)bytes;
+}
+
+/* No meeting between linears of the same input, and none between rope_kv and attention: a group
+ * does the same KV heads in both. */
+static void drop_meetings(struct reader *r)
+{
+    const struct plan *p = r->plan;
+    for (uint32_t i = 0; i + 1 < p->n_steps; i++) {
+        const struct plan_step *s = &p->steps[i], *next = s + 1;
+        const struct rope_kv_params *rope = &s->call.params.rope_kv;
+        if (s->call.op == OP_LINEAR && next->call.op == OP_LINEAR &&
+            s->operands[1].value == next->operands[1].value)
+            r->table[i].barrier = 0;
+        if (s->call.op == OP_ROPE_KV && next->call.op == OP_ATTENTION &&
+            rope->n_head / rope->n_head_kv <= MAX_QUERY_HEADS)
+            r->table[i].barrier = 0;
+        r->f->n_meetings += r->table[i].barrier;
+    }
+    r->f->n_meetings++; /* after the last step */
+}
+
+static enum status read_plan(struct reader *r)
+{
+    const struct plan *p = r->plan;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < p->n_steps && status == ST_OK; i++)
+        status = read_step(r, &p->steps[i], &r->table[i]);
+    if (status != ST_OK)
+        return status;
+    if (p->n_steps == 0 || p->steps[p->n_steps - 1].call.op != OP_ARGMAX || r->n_types == 0 ||
+        r->table_dtype < 0 || r->kv_dtype < 0)
+        return refuse(r, "the plan is not one of a decoder");
+    r->f->params.n_steps = p->n_steps;
+    give_own_copies(r);
+    drop_meetings(r);
+    return ST_OK;
+}
+
+/* ---- building ---- */
+
+static enum status open_kernel(struct reader *r)
+{
+    char defines[256];
+    snprintf(defines, sizeof defines,
+             "-DLWS=1 -DTYPE_0=%u -DTYPE_1=%u -DTYPE_2=%u -DTYPE_3=%u -DLINEAR_ACT=%d "
+             "-DTABLE_DTYPE=%d -DKV_DTYPE=%d -DCPU_ISA=%d",
+             r->types[0], r->n_types > 1 ? r->types[1] : NO_TYPE,
+             r->n_types > 2 ? r->types[2] : NO_TYPE, r->n_types > 3 ? r->types[3] : NO_TYPE,
+             r->linear_act < 0 ? ACT_F32 : r->linear_act, r->table_dtype, r->kv_dtype,
+             r->isa < 0 ? 0 : r->isa);
+    enum status status =
+        kernel_open(r->f->device, "cpu/decode.cl", defines, "decode", &r->f->kernel, r->e);
+    if (status == ST_BUILD)
+        return err_set(r->e, ST_UNSUPPORTED, "%s", r->e ? r->e->text : "");
+    return status;
+}
+
+static enum status open_buffers(struct reader *r)
+{
+    static const uint32_t zeros[CONTROL_WORDS];
+    struct fused_plan *f = r->f;
+    struct device *d = f->device;
+    const uint64_t table_bytes = r->plan->n_steps * sizeof *r->table;
+    const uint64_t own_bytes = (uint64_t)f->n_groups * f->params.own_bytes;
+    enum status status =
+        buffer_open(d, table_bytes, BUFFER_SCRATCH, "one-launch table", &f->table, r->e);
+    if (status == ST_OK)
+        status = buffer_open(d, own_bytes > 0 ? own_bytes : OWN_ALIGN, BUFFER_SCRATCH,
+                             "one-launch copies", &f->own, r->e);
+    if (status == ST_OK)
+        status =
+            buffer_open(d, sizeof zeros, BUFFER_SCRATCH, "one-launch control", &f->control, r->e);
+    if (status == ST_OK)
+        status = queue_write(d, QUEUE_COMPUTE, f->table, 0, r->table, table_bytes, "table", r->e);
+    if (status == ST_OK)
+        status = queue_write(d, QUEUE_COMPUTE, f->control, 0, zeros, sizeof zeros, "table", r->e);
+    const enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? r->e : NULL);
+    return status == ST_OK ? waited : status;
+}
+
+static enum status set_arguments(struct reader *r)
+{
+    struct fused_plan *f = r->f;
+    enum status status = ST_OK;
+    r->arenas[0] = f->own;
+    for (uint32_t i = 0; i < DECODE_ARENAS && status == ST_OK; i++)
+        status = kernel_set_buffer(f->kernel, i, i < r->n_arenas ? r->arenas[i] : f->own, r->e);
+    if (status == ST_OK)
+        status = kernel_set_buffer(f->kernel, DECODE_ARENAS, f->table, r->e);
+    if (status == ST_OK)
+        status = kernel_set_buffer(f->kernel, DECODE_ARENAS + 1, f->control, r->e);
+    return status;
+}
+
+static void close_cpu(struct fused_plan *f)
+{
+    if (!f)
+        return;
+    kernel_close(f->kernel);
+    buffer_close(f->table);
+    buffer_close(f->own);
+    buffer_close(f->control);
+    mem_free(f);
+}
+
+static enum status open_cpu(const struct plan *plan, struct fused_plan **out, struct err *e)
+{
+    struct device *d = plan->context->device;
+    const uint32_t needs = CAP_CPU | CAP_PERSISTENT;
+    if ((device_caps(d) & needs) != needs)
+        return err_set(e, ST_UNSUPPORTED, "one-launch decoding: not a CPU with resident groups");
+    struct fused_plan *f = mem_zalloc(sizeof *f);
+    struct reader *r = mem_zalloc(sizeof *r);
+    struct cpu_step *table = mem_array(plan->n_steps, sizeof *table);
+    enum status status = ST_OK;
+    if (!f || !r || !table) {
+        status = err_set(e, ST_NO_MEMORY, "one-launch decoding: %u steps", plan->n_steps);
+        goto out;
+    }
+    const uint32_t units = device_info(d)->compute_units;
+    f->device = d;
+    f->n_groups = units < MAX_GROUPS ? units : MAX_GROUPS;
+    *r = (struct reader){.plan = plan,
+                         .f = f,
+                         .table = table,
+                         .n_arenas = 1,
+                         .linear_act = -1,
+                         .isa = -1,
+                         .table_dtype = -1,
+                         .kv_dtype = -1,
+                         .e = e};
+    status = read_plan(r);
+    if (status == ST_OK)
+        status = open_kernel(r);
+    if (status == ST_OK)
+        status = open_buffers(r);
+    if (status == ST_OK)
+        status = set_arguments(r);
+out:
+    mem_free(table);
+    mem_free(r);
+    if (status != ST_OK) {
+        close_cpu(f);
+        return status;
+    }
+    *out = f;
+    return ST_OK;
+}
+
+/* ---- running ---- */
+
+static enum status run_cpu(struct fused_plan *f, const struct fused_call *call, struct err *e)
+{
+    struct device *d = f->device;
+    struct cpu_decode_params *p = &f->params;
+    p->first = (uint32_t)call->first[0];
+    p->position = call->positions[0];
+    p->slot = call->slots[0];
+    p->n_tokens = call->n_tokens;
+    const size_t gws[3] = {f->n_groups, 1, 1}, lws[3] = {1, 1, 1};
+    uint32_t control[CONTROL_PHASES];
+    enum status status = kernel_set_bytes(f->kernel, DECODE_ARENAS + 2, p, sizeof *p, e);
+    if (status == ST_OK)
+        status = kernel_launch(f->kernel, gws, lws, "decode", "one_launch",
+                               f->token_bytes * call->n_tokens, 0, e);
+    if (status == ST_OK)
+        status = queue_read(d, QUEUE_COMPUTE, f->control, 0, control, sizeof control, "arg-max", e);
+    const enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
+    if (status == ST_OK)
+        status = waited;
+    if (status != ST_OK)
+        return status;
+    if (control[CONTROL_DEAD] != 0)
+        return err_set(e, ST_TIMEOUT, "%u groups did not meet", f->n_groups);
+    p->phase += f->n_meetings * call->n_tokens;
+    for (uint32_t t = 0; t < call->n_tokens; t++) {
+        call->out[t] = (token_id)control[CONTROL_TOKENS + t];
+        memcpy(&call->found[t], &control[CONTROL_FOUND + t], sizeof(float));
+    }
+    return ST_OK;
+}
+
+const struct fused_executor fused_cpu = {.name = "one_launch_cpu",
+                                         .max_rows = 1,
+                                         .max_tokens = 8,
+                                         .open = open_cpu,
+                                         .run = run_cpu,
+                                         .close = close_cpu};
