@@ -8,7 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/model/weights_internal.h"
 
-#define ARENA_BYTES    (1ull << 30)
+#define ARENA_BYTES    (1ull << 34)
 #define WEIGHT_ALIGN   128 /* of offsets in arenas */
 #define IN_PLACE_ALIGN 32  /* of tensors in a mapping: the format's default */
 
