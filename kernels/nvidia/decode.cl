@@ -21,6 +21,10 @@
  * MAX_UNITS MAX_K TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the offsets in
  * the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H. Spins are capped: when groups do not meet, all
  * leave, the control buffer says so and the results are void.
+ * Checked with: -DTHREADS=512 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
+ * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_UNITS=64 -DMAX_K=512 -DTYPE_A=2
+ * -DTYPE_B=14 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=1024 -DAT_Q=2048 -DAT_ATT=4096
+ * -DAT_PARTS=8192 -DAT_H=16384.
  * Sources: Milakov and Gimelshein 2018 (online softmax); Su et al. 2021 (rotation).
  */
 #include "nvidia/decode.h"

@@ -1,5 +1,5 @@
 # Checks that one kernel file compiles without warnings as OpenCL C 1.2 and 3.0, for every row of kernels.def that names it
-# (ROWS: the output of kernel_rows) or, where none does, with its own defaults:
+# (ROWS: the output of kernel_rows) or, where none does, with the options after "Checked with:" in it, or its own defaults:
 #   cmake -DCLANG=clang -DROOT=kernels -DFILE=norm/plain.cl [-DROWS=rows.txt] [-DSTAMP=file to touch] -P kernel_syntax.cmake
 # The program text is what the engine builds: common.cl, quant.h, params.h, the file. Extensions are off, so a double
 # literal, half arithmetic or a subgroup outside a guard is an error: many devices have none of them.
@@ -26,8 +26,12 @@ if(ROWS)
   list(TRANSFORM builds REPLACE "^[^:]*:" "")
   list(REMOVE_DUPLICATES builds)
 endif()
-if(builds STREQUAL "")
+if(builds STREQUAL "")   # programs that the engine writes options for at run time say some in their first comment
+  file(READ ${ROOT}/${FILE} head LIMIT 4096)
   set(builds " ")
+  if(head MATCHES "Checked with:([^.]*)\\.")
+    string(REGEX REPLACE "[*\n ]+" " " builds "${CMAKE_MATCH_1}")
+  endif()
 endif()
 foreach(build ${builds})
   foreach(standard ${standards})
