@@ -133,7 +133,7 @@ uint32_t attention_splits(struct device *d, const struct attention_params *p);
 struct selftest_row {
     const char *op, *variant;
     bool passed, cached;
-    char reason[128]; /* "" when passed */
+    char reason[384]; /* "" when passed */
 };
 enum status variant_selftest(struct device *d, const struct variant *v, struct selftest_row *row,
                              struct err *e);

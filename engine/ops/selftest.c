@@ -14,7 +14,7 @@
 #include "engine/ops/trial.h"
 #include "engine/ops/variant.h"
 
-#define SELFTEST_FORMAT "3" /* counts changes of the trials themselves */
+#define SELFTEST_FORMAT "4" /* counts changes of the trials themselves */
 #define SELFTEST_SEED   20231u
 
 /* What a self-test runs: a small and a ragged shape per op. k, head_dim and their like are
@@ -93,7 +93,7 @@ static const struct selftest_case selftest_cases[] = {
 /* A verdict as it lies in the cache. */
 struct verdict {
     uint32_t passed;
-    char reason[128];
+    char reason[sizeof((struct selftest_row *)0)->reason];
 };
 
 static enum status selftest_key(struct device *d, const struct variant *v, struct cache_key *key,
@@ -144,7 +144,7 @@ static enum status run_cases(struct device *d, const struct variant *v, struct v
         enum status st = trial_run(d, v, &call.params, dtype, SELFTEST_SEED, &result, &why);
         if (st == ST_BUILD) {
             *verdict = (struct verdict){.passed = 0};
-            snprintf(verdict->reason, sizeof verdict->reason, "%.127s", why.text);
+            snprintf(verdict->reason, sizeof verdict->reason, "%.383s", why.text);
             return ST_OK;
         }
         if (st != ST_OK) {
@@ -154,7 +154,7 @@ static enum status run_cases(struct device *d, const struct variant *v, struct v
         }
         if (!result.passed) {
             *verdict = (struct verdict){.passed = 0};
-            snprintf(verdict->reason, sizeof verdict->reason, "%.127s", result.reason);
+            snprintf(verdict->reason, sizeof verdict->reason, "%s", result.reason);
             return ST_OK;
         }
     }

@@ -119,6 +119,7 @@ static void reports_build_failures(void **state)
     selftest_add(&f, &row);
     assert_false(row.passed);
     assert_non_null(strstr(row.reason, "add.cl"));
+    assert_non_null(strstr(row.reason, "error"));
     close_folders(&f);
 }
 
@@ -185,7 +186,7 @@ static void heuristic_by_shape(void **state)
         const char *want; /* NULL: there is none */
     } rows[] = {
         {{OP_LINEAR, DT_Q4_0, ACT_F32, LAYOUT_FILE, 1, 64, 64, NULL}, "rows"},
-        {{OP_LINEAR, DT_F32, ACT_F32, LAYOUT_FILE, 8, 64, 64, NULL}, "rows"},
+        {{OP_LINEAR, DT_F32, ACT_F32, LAYOUT_FILE, 8, 64, 64, NULL}, "rows_t4"},
         {{OP_LINEAR, DT_Q6_K, ACT_F32, LAYOUT_FILE, 9, 64, 256, NULL}, "tile"},
         {{OP_LINEAR, DT_BF16, ACT_F32, LAYOUT_FILE, 512, 64, 64, NULL}, "tile"},
         {{OP_LINEAR, DT_Q4_0, ACT_F32, LAYOUT_FILE, 512, 64, 64, "rows"}, "rows"},
