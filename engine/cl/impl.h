@@ -78,9 +78,10 @@ struct program;
 struct device {
     struct device_info info;
     bool host, lost;
-    bool probed;   /* caps are complete */
-    bool vex_only; /* 256-bit VNNI in its VEX form alone */
-    bool risky;    /* programs are tried in a child first */
+    bool probed;       /* caps are complete */
+    bool vex_only;     /* 256-bit VNNI in its VEX form alone */
+    bool trial_broken; /* the trial command cannot be run */
+    bool risky;        /* programs are tried in a child first */
     uint32_t caps;
     char driver_stamp[48]; /* see cl_driver_stamp */
     cl_platform_id platform;

@@ -172,13 +172,10 @@ int trial_build_main(int argc, char **argv)
 
 bool trial__wanted(const struct device *d)
 {
-    static const char *const llvm[] = {"Portable Computing Language", "rusticl", "Clover"};
-    if (d->trial_command == NULL || d->cache_dir == NULL)
+    if (d->trial_command == NULL || d->cache_dir == NULL || d->trial_broken)
         return false;
-    for (size_t i = 0; i < sizeof llvm / sizeof llvm[0]; i++)
-        if (strcmp(d->info.platform, llvm[i]) == 0)
-            return true;
-    return false;
+    return d->info.kind == DEVICE_CPU || strcmp(d->info.platform, "rusticl") == 0 ||
+           strcmp(d->info.platform, "Clover") == 0;
 }
 
 /* Starts the child with the job on its standard input and both outputs in `output`. */
@@ -285,6 +282,7 @@ static uint32_t try_jobs(struct device *d, const struct trial_job *jobs, uint32_
     if (good)
         return n;
     if (!started) {
+        d->trial_broken = true;
         char quoted[OUTPUT_TAIL + 64];
         log_warn("trial builds do not work device=%s reason=%s", d->info.name,
                  log_quote(quoted, sizeof quoted, reason));

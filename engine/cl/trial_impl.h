@@ -11,8 +11,8 @@ struct trial_job {
     const char *options;
 };
 
-/* Whether this device's programs need trials and can have them: an LLVM-based driver, a trial
- * command and a cache directory. */
+/* Whether this device's programs need trials and can have them: an LLVM-based driver (those of CPUs
+ * all are), a trial command that works, and a cache directory. */
 bool trial__wanted(const struct device *d);
 /* Tries every job that the cache does not know yet; afterwards the cache knows what became of it,
  * unless the child could not be run at all, which is logged. Waits, at most TRIAL_LIMIT_NS a job.

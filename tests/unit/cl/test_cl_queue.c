@@ -281,6 +281,8 @@ static void wrap(struct device *d)
 {
     enum { N = 8192 };
     struct err e = {0};
+    if (!device_is_host(d) && device_info(d)->kind != DEVICE_CPU)
+        return;
     struct buffer *b = NULL, *to = open_buffer(d, N);
     void *memory = mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
