@@ -352,6 +352,47 @@ static enum status set_arguments(struct reader *r)
     return status;
 }
 
+/* ---- running ---- */
+
+/* Runs p->n_tokens tokens and reads what the groups say; waits. */
+static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES], struct err *e)
+{
+    struct device *d = f->device;
+    const size_t gws[3] = {f->n_groups, 1, 1}, lws[3] = {1, 1, 1};
+    enum status status =
+        kernel_set_bytes(f->kernel, DECODE_ARENAS + 2, &f->params, sizeof f->params, e);
+    if (status == ST_OK)
+        status = kernel_launch(f->kernel, gws, lws, "decode", "one_launch",
+                               f->token_bytes * f->params.n_tokens, 0, e);
+    if (status == ST_OK)
+        status = queue_read(d, QUEUE_COMPUTE, f->control, 0, control,
+                            CONTROL_PHASES * sizeof *control, "arg-max", e);
+    const enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
+    if (status != ST_OK || waited != ST_OK)
+        return status != ST_OK ? status : waited;
+    if (control[CONTROL_DEAD] != 0)
+        return err_set(e, ST_TIMEOUT, "%u groups did not meet", f->n_groups);
+    f->params.phase += f->n_meetings * f->params.n_tokens;
+    return ST_OK;
+}
+
+static enum status run_cpu(struct fused_plan *f, const struct fused_call *call, struct err *e)
+{
+    uint32_t control[CONTROL_PHASES];
+    f->params.first = (uint32_t)call->first[0];
+    f->params.position = call->positions[0];
+    f->params.slot = call->slots[0];
+    f->params.n_tokens = call->n_tokens;
+    const enum status status = launch(f, control, e);
+    for (uint32_t t = 0; status == ST_OK && t < call->n_tokens; t++) {
+        call->out[t] = (token_id)control[CONTROL_TOKENS + t];
+        memcpy(&call->found[t], &control[CONTROL_FOUND + t], sizeof(float));
+    }
+    return status;
+}
+
+/* ---- opening ---- */
+
 static void close_cpu(struct fused_plan *f)
 {
     if (!f)
@@ -396,6 +437,10 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
         status = open_buffers(r);
     if (status == ST_OK)
         status = set_arguments(r);
+    /* for no tokens: drivers that compile at the first launch do it now */
+    uint32_t control[CONTROL_PHASES];
+    if (status == ST_OK)
+        status = launch(f, control, e);
 out:
     mem_free(table);
     mem_free(r);
@@ -404,39 +449,6 @@ out:
         return status;
     }
     *out = f;
-    return ST_OK;
-}
-
-/* ---- running ---- */
-
-static enum status run_cpu(struct fused_plan *f, const struct fused_call *call, struct err *e)
-{
-    struct device *d = f->device;
-    struct cpu_decode_params *p = &f->params;
-    p->first = (uint32_t)call->first[0];
-    p->position = call->positions[0];
-    p->slot = call->slots[0];
-    p->n_tokens = call->n_tokens;
-    const size_t gws[3] = {f->n_groups, 1, 1}, lws[3] = {1, 1, 1};
-    uint32_t control[CONTROL_PHASES];
-    enum status status = kernel_set_bytes(f->kernel, DECODE_ARENAS + 2, p, sizeof *p, e);
-    if (status == ST_OK)
-        status = kernel_launch(f->kernel, gws, lws, "decode", "one_launch",
-                               f->token_bytes * call->n_tokens, 0, e);
-    if (status == ST_OK)
-        status = queue_read(d, QUEUE_COMPUTE, f->control, 0, control, sizeof control, "arg-max", e);
-    const enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
-    if (status == ST_OK)
-        status = waited;
-    if (status != ST_OK)
-        return status;
-    if (control[CONTROL_DEAD] != 0)
-        return err_set(e, ST_TIMEOUT, "%u groups did not meet", f->n_groups);
-    p->phase += f->n_meetings * call->n_tokens;
-    for (uint32_t t = 0; t < call->n_tokens; t++) {
-        call->out[t] = (token_id)control[CONTROL_TOKENS + t];
-        memcpy(&call->found[t], &control[CONTROL_FOUND + t], sizeof(float));
-    }
     return ST_OK;
 }
 

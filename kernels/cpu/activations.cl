@@ -5,9 +5,10 @@ KERNEL(1) void norm_cpu(__global uchar *x, ulong x_off, __global uchar *weight, 
                         __global uchar *bias, ulong bias_off, __global uchar *y, ulong y_off,
                         struct norm_params p)
 {
-    norm_cpu_step((const __global float *)(x + x_off), (const __global float *)(weight + weight_off),
-              (const __global float *)(bias + bias_off), y + y_off, p, get_group_id(0),
-              get_num_groups(0));
+    norm_cpu_step((const __global float *)(x + x_off),
+                  (const __global float *)(weight + weight_off),
+                  (const __global float *)(bias + bias_off), y + y_off, p, get_group_id(0),
+                  get_num_groups(0));
 }
 
 KERNEL(1) void quantize_cpu(__global uchar *x, ulong x_off, __global uchar *y, ulong y_off,

@@ -3,9 +3,9 @@
  *   rows: the queries of one KV head and a run of tokens of one slot, (token, head) pairs, at most
  *   QUERY_MAX_ROWS; all of them pass over the cells in chunks of CHUNK_CELLS:
  *
- *      cells ->  c0 .. c0+15 | ..        scores[row][cell] = scale q . k: QUERY_ROWS rows x 16 cells in
- *   rows   q x K tiles                   registers; then e^(score - maximum so far), then
- *    |     weights x V                   sums[row] += weights[row] V: QUERY_ROWS rows x 64 dims
+ *      cells ->  c0 .. c0+15 | ..     scores[row][cell] = scale q . k: QUERY_ROWS rows x 16 cells
+ *   rows   q x K tiles                in registers; then e^(score - maximum so far), then
+ *    |     weights x V                sums[row] += weights[row] V: QUERY_ROWS rows x 64 dims
  *
  *   (online softmax: sums so far are scaled down whenever the maximum grows)
  *
@@ -113,11 +113,11 @@ CPU_INLINE float16 cap_scores(float16 x, const struct attention_params *p)
     return p->softcap * (1.0f - 2.0f / (1.0f + cpu_exp(x * (2.0f / p->softcap))));
 }
 
-/* Cells c0 .. c0 + n - 1 for rows r0 .. r0 + QUERY_ROWS - 1; c0 and n are multiples of 16, the cells from
- * n_used on may hold anything. */
+/* Cells c0 .. c0 + n - 1 for rows r0 .. r0 + QUERY_ROWS - 1; c0 and n are multiples of 16,
+ * the cells from n_used on may hold anything. */
 CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state *s, uint r0,
-                             uint c0, uint n, uint n_used, const __global kv_t *k, const __global kv_t *v,
-                             const struct attention_params *p)
+                             uint c0, uint n, uint n_used, const __global kv_t *k,
+                             const __global kv_t *v, const struct attention_params *p)
 {
     const int16 lanes = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     float weights[QUERY_ROWS][CHUNK_CELLS];

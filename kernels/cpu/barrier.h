@@ -1,7 +1,7 @@
-/* A barrier of all work-groups of a launch, which must run at the same time: a group per thread of
- * the pool. A group announces the number of its meeting in a cache line of its own and waits for the
- * others'. Who waits long gives up its CPU again and again, since the other may be waiting for just
- * that one; who waits in vain says so to all, and the launch ends. Numbers grow from launch to
+/* A barrier of all groups of a launch, which must run at the same time: a group per thread of
+ * the pool. A group announces the number of its meeting in a cache line of its own and waits for
+ * the others'. Who waits long gives up its CPU again and again, since the other may be waiting for
+ * just that one; who waits in vain says so to all, and the launch ends. Numbers grow from launch to
  * launch. */
 #ifndef CPU_BARRIER_H
 #define CPU_BARRIER_H

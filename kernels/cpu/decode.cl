@@ -1,8 +1,9 @@
-/* Several greedy tokens of one sequence in one launch: a table of steps, run in order by all groups,
- * which meet where a step needs what another group wrote. A group per compute unit, of one item.
+/* Several greedy tokens of one sequence in one launch: a table of steps, run in order by all
+ * groups, which meet where a step needs what another group wrote. A group of one item per compute
+ * unit.
  *
- * Build options: TYPE_0 .. TYPE_3 (dtypes of the linears' weights, NO_TYPE where unused), LINEAR_ACT
- * (what quantised ones read), TABLE_DTYPE (of the embedding), KV_DTYPE, CPU_ISA.
+ * Build options: TYPE_0 .. TYPE_3 (dtypes of the linears' weights, NO_TYPE where unused),
+ * LINEAR_ACT (what quantised ones read), TABLE_DTYPE (of the embedding), KV_DTYPE, CPU_ISA.
  */
 #include "cpu/barrier.h"
 #include "cpu/decode.h"

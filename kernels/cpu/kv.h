@@ -1,5 +1,5 @@
-/* KV_TILED caches of dtype KV_DTYPE (f16, f32): K [slot][n_head_kv][n_ctx / 16][head_dim][16 cells],
- * so that 16 cells are scored at once; V [slot][n_head_kv][n_ctx][head_dim]. n_ctx is a multiple of
+/* KV_TILED caches of dtype KV_DTYPE (f16, f32). K [slot][n_head_kv][n_ctx / 16][head_dim][16], so
+ * that 16 cells are scored at once; V [slot][n_head_kv][n_ctx][head_dim]. n_ctx is a multiple of
  * 16. */
 #ifndef CPU_KV_H
 #define CPU_KV_H

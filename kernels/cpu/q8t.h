@@ -1,5 +1,5 @@
-/* ACT_Q8T: int8 activations in tiles of ACT_TILE tokens, for the tile kernels of CPU devices. Macros
- * only: the host includes this file too.
+/* ACT_Q8T: int8 activations in tiles of ACT_TILE tokens, for the tile kernels of CPU devices.
+ * Macros only: the host includes this file too.
  *
  * [ceil(n_tokens / ACT_TILE)][k / 32] records of Q8T_DWORDS rows of ACT_TILE dwords; column t of a
  * record is token t of the tile (those past the end hold anything):

@@ -35,7 +35,7 @@
 
 #include "cpu/vec.h"
 
-/* Facts of OP_DTYPE, looked up where they are used: OP_DTYPE may change within a program (r16.inc). */
+/* Facts of OP_DTYPE, looked up where they are used: it may change within a program (r16.inc). */
 #define R16_IS_FLOAT (OP_DTYPE == DT_F32 || OP_DTYPE == DT_F16 || OP_DTYPE == DT_BF16)
 #define R16_IS_K     (OP_DTYPE == DT_Q4_K || OP_DTYPE == DT_Q5_K || OP_DTYPE == DT_Q6_K)
 #define R16_HAS_MIN \

@@ -35,7 +35,8 @@ CPU_INLINE void cpu_share(uint n, uint group, uint n_groups, uint *begin, uint *
 }
 
 /* e^x to 2 units in the last place: 2^n times a polynomial of the rest, without the library's
- * call. Above 88 it gives e^88, below -87 it gives 0. Source: Cephes expf's split of ln 2 and coefficients. */
+ * call. Above 88 it gives e^88, below -87 it gives 0. Source: Cephes expf's split of ln 2 and
+ * coefficients. */
 CPU_INLINE float16 cpu_exp(float16 x)
 {
     x = fmin(x, 88.0f);
