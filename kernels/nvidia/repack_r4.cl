@@ -24,7 +24,9 @@ static void pack_block(__global uchar *chunk, uint nb, uint r, uint j, const __g
                        uint block)
 {
     __global uchar *quants = chunk + r4_quants(OP_DTYPE, nb, r, 0, j);
+#if R4_IS_Q5(OP_DTYPE) || R4_IS_Q6(OP_DTYPE)
     __global uchar *high = chunk + r4_high(OP_DTYPE, nb, r, j);
+#endif
     __global uchar *scales = chunk + r4_scales(OP_DTYPE, nb, j);
 #if R4_IS_Q8(OP_DTYPE)
     const __global uchar *b = row + (ulong)block * WEIGHT_BYTES;
