@@ -8,6 +8,8 @@
 
 #define CONSTANT_BYTES 32768u /* of weights in constant memory: half of what every device has */
 #define HALF_EPS       9.765625e-4
+#define PANEL          32u /* CONV_PANEL of the kernels */
+#define BEHIND         64u
 #define VECTOR         16u /* channels and columns of private memory come in whole vectors */
 
 static void conv2d_extent(const union op_params *params, uint64_t *rows, uint64_t *tokens)
@@ -108,7 +110,8 @@ static uint64_t round_up(uint64_t n, uint64_t to)
 
 /* SCRATCH_COLUMNS: [n][groups][c/g kh kw][ho wo]. SCRATCH_TILES: for each of the (TOKENS + 2)^2
  * places of a tile, the weights [c][o], the input [c][tiles] and the products [o][tiles], every
- * length rounded up to whole vectors. SCRATCH_PANELS: the weights as [o / 16][c/g kh kw][16]. */
+ * length rounded up to whole vectors. SCRATCH_PANELS: the weights in panels of PANEL channels, then
+ * the padded input and what the last tile may read behind it. */
 static uint64_t conv2d_scratch(const struct variant *v, const struct op_call *call)
 {
     const struct conv2d_params *p = &call->params.conv2d;
@@ -117,7 +120,10 @@ static uint64_t conv2d_scratch(const struct variant *v, const struct op_call *ca
     if (v->scratch == SCRATCH_COLUMNS)
         return sizeof(float) * p->n * p->groups * depth * p->ho * p->wo;
     if (v->scratch == SCRATCH_PANELS)
-        return sizeof(float) * p->groups * round_up(p->o / p->groups, VECTOR) * depth;
+        return sizeof(float) *
+               (p->groups * round_up(p->o / p->groups, PANEL) * depth +
+                (uint64_t)p->n * p->c * (p->h + 2ull * p->pad_h) * (p->w + 2ull * p->pad_w) +
+                (uint64_t)BEHIND * p->stride_w);
     const uint64_t edge = variant_tokens_of(v), places = (edge + 2) * (edge + 2);
     const uint64_t tiles =
         round_up(p->n * ((p->ho + edge - 1) / edge) * ((p->wo + edge - 1) / edge), VECTOR);

@@ -1,0 +1,291 @@
+/* conv2d by Winograd's minimal filtering F(EDGE x EDGE, 3 x 3): transforms of weights and of overlapping
+ * input tiles, a product per place of a tile, the inverse transform. EDGE is TOKENS: 2 or 4.
+ *
+ *   scratch: u [places][c][o16]  v [places][c][tiles16]  m [places][o][tiles16],  places = (EDGE + 2)^2
+ *   u = G g G^T    v = B^T d B    m[o] = sum over c of u[c][o] v[c]    y = A^T m A
+ *
+ * LANES tiles (1, or 16 for CPUs) are transformed at once, one per lane. Source: Lavin and Gray 2016.
+ */
+#include "conv2d/conv2d.h"
+
+#ifndef TOKENS
+#define TOKENS 2
+#endif
+#ifndef LANES
+#define LANES 1
+#endif
+#define EDGE   TOKENS
+#define WIDE   (EDGE + 2)
+#define PLACES (WIDE * WIDE)
+
+#if LANES == 16
+typedef float16 lanes;
+#define LANES_LOAD(at)     vload16(0, at)
+#define LANES_STORE(v, at) vstore16(v, 0, at)
+#else
+typedef float lanes;
+#define LANES_LOAD(at)     (*(at))
+#define LANES_STORE(v, at) (*(at) = (v))
+#endif
+
+/* Sizes of the private memory, and its parts. */
+struct winograd {
+    uint c, o, o16, rows, cols, tiles, tiles16;
+    __global float *u, *v, *m;
+};
+
+static struct winograd winograd_of(struct conv2d_params p, __global float *scratch)
+{
+    struct winograd g;
+    g.c = p.c;
+    g.o = p.o;
+    g.o16 = div_up(p.o, 16) * 16;
+    g.rows = div_up(p.ho, EDGE);
+    g.cols = div_up(p.wo, EDGE);
+    g.tiles = p.n * g.rows * g.cols;
+    g.tiles16 = div_up(g.tiles, 16) * 16;
+    g.u = scratch;
+    g.v = g.u + (ulong)PLACES * g.c * g.o16;
+    g.m = g.v + (ulong)PLACES * g.c * g.tiles16;
+    return g;
+}
+
+/* G of one line of 3 weights. */
+static void transform_weights(float a, float b, float c, float *out)
+{
+#if EDGE == 2
+    out[0] = a;
+    out[1] = 0.5f * (a + b + c);
+    out[2] = 0.5f * (a - b + c);
+    out[3] = c;
+#else
+    out[0] = 0.25f * a;
+    out[1] = -(a + b + c) / 6.0f;
+    out[2] = (b - a - c) / 6.0f;
+    out[3] = a / 24.0f + b / 12.0f + c / 6.0f;
+    out[4] = a / 24.0f - b / 12.0f + c / 6.0f;
+    out[5] = c;
+#endif
+}
+
+/* B^T of one line of WIDE inputs, `step` apart. */
+static void transform_input(lanes *d, uint step)
+{
+#if EDGE == 2
+    const lanes a = d[0], b = d[step], c = d[2 * step], e = d[3 * step];
+    d[0] = a - c;
+    d[step] = b + c;
+    d[2 * step] = c - b;
+    d[3 * step] = b - e;
+#else
+    const lanes a = d[0], b = d[step], c = d[2 * step], e = d[3 * step], f = d[4 * step];
+    const lanes g = d[5 * step];
+    d[0] = 4.0f * a - 5.0f * c + f;
+    d[step] = f + e - 4.0f * (b + c);
+    d[2 * step] = f - e + 4.0f * (b - c);
+    d[3 * step] = f - c + 2.0f * (e - b);
+    d[4 * step] = f - c - 2.0f * (e - b);
+    d[5 * step] = 4.0f * b - 5.0f * e + g;
+#endif
+}
+
+/* A^T of one line of WIDE products, `step` apart: the first EDGE are the result. */
+static void transform_output(lanes *m, uint step)
+{
+#if EDGE == 2
+    const lanes a = m[0], b = m[step], c = m[2 * step], e = m[3 * step];
+    m[0] = a + b + c;
+    m[step] = b - c - e;
+#else
+    const lanes a = m[0], b = m[step], c = m[2 * step], e = m[3 * step], f = m[4 * step];
+    const lanes g = m[5 * step];
+    m[0] = a + (b + c) + (e + f);
+    m[step] = (b - c) + 2.0f * (e - f);
+    m[2 * step] = (b + c) + 4.0f * (e + f);
+    m[3 * step] = (b - c) + 8.0f * (e - f) + g;
+#endif
+}
+
+/* An item per (c, o): 3 x 3 weights, zeros for the padding of o. */
+static void winograd_weights_step(const __global uchar *w, struct winograd g, uint group,
+                                  uint n_groups)
+{
+    const ulong n = (ulong)g.c * g.o16;
+    for (ulong item = (ulong)group * LWS + get_local_id(0); item < n; item += (ulong)n_groups * LWS) {
+        const uint o = (uint)(item % g.o16), c = (uint)(item / g.o16);
+        const ulong from = ((ulong)o * g.c + c) * 9;
+        float lines[3][WIDE];
+        for (uint r = 0; r < 3; r++) {
+            float a[3] = {0.0f, 0.0f, 0.0f};
+            for (uint s = 0; s < 3 && o < g.o; s++)
+                a[s] = real_load(w, from + 3 * r + s);
+            transform_weights(a[0], a[1], a[2], lines[r]);
+        }
+        for (uint i = 0; i < WIDE; i++) {
+            float column[WIDE];
+            transform_weights(lines[0][i], lines[1][i], lines[2][i], column);
+            for (uint j = 0; j < WIDE; j++)
+                g.u[(ulong)(j * WIDE + i) * n + item] = column[j];
+        }
+    }
+}
+
+/* An item per channel and LANES tiles. */
+static void winograd_input_step(const __global uchar *x, struct conv2d_params p, struct winograd g,
+                                uint group, uint n_groups)
+{
+    const uint parts = g.tiles16 / LANES;
+    const ulong n = (ulong)g.c * parts;
+    for (ulong item = (ulong)group * LWS2 + get_local_id(0); item < n;
+         item += (ulong)n_groups * LWS2) {
+        const uint c = (uint)(item / parts), tile0 = (uint)(item % parts) * LANES;
+        float numbers[PLACES * LANES];
+        lanes d[PLACES];
+        for (uint lane = 0; lane < LANES; lane++) {
+            const uint tile = min(tile0 + lane, g.tiles - 1), image = tile / g.rows / g.cols;
+            const int top = (int)(tile / g.cols % g.rows * EDGE) - (int)p.pad_h;
+            const int left = (int)(tile % g.cols * EDGE) - (int)p.pad_w;
+#if OP_LAYOUT == CONV_NCHW
+            if (top >= 0 && left >= 0 && top + WIDE <= (int)p.h && left + WIDE <= (int)p.w) {
+                const ulong from = conv_x(p, image, c, (uint)top, (uint)left);
+                for (uint i = 0; i < WIDE; i++)
+                    for (uint j = 0; j < WIDE; j++)
+                        numbers[(i * WIDE + j) * LANES + lane] = real_load(x, from + i * p.w + j);
+                continue;
+            }
+#endif
+            for (uint i = 0; i < PLACES; i++)
+                numbers[i * LANES + lane] =
+                    conv_load(x, p, image, c, top + (int)(i / WIDE), left + (int)(i % WIDE));
+        }
+        for (uint i = 0; i < PLACES; i++)
+            d[i] = LANES_LOAD(numbers + i * LANES);
+        for (uint i = 0; i < WIDE; i++)
+            transform_input(d + i * WIDE, 1);
+        for (uint i = 0; i < WIDE; i++)
+            transform_input(d + i, WIDE);
+        for (uint i = 0; i < PLACES; i++)
+            LANES_STORE(d[i], g.v + ((ulong)i * g.c + c) * g.tiles16 + tile0);
+    }
+}
+
+#if LANES == 16
+#define BLOCK_O 8
+/* A group takes a share of the blocks of BLOCK_O channels x 32 tiles of a place. */
+static void winograd_product_step(struct winograd g, uint group, uint n_groups)
+{
+    const uint o_blocks = g.o16 / BLOCK_O, tile_blocks = div_up(g.tiles16, 32);
+    const uint n = PLACES * o_blocks * tile_blocks;
+    for (uint block = (uint)((ulong)n * group / n_groups);
+         block < (uint)((ulong)n * (group + 1) / n_groups); block++) {
+        const uint o0 = block % o_blocks * BLOCK_O, tile0 = block / o_blocks % tile_blocks * 32;
+        const uint place = block / o_blocks / tile_blocks;
+        const bool pair = tile0 + 32 <= g.tiles16; /* else the second vector is the first again */
+        const __global float *u = g.u + (ulong)place * g.c * g.o16 + o0;
+        const __global float *v = g.v + (ulong)place * g.c * g.tiles16 + tile0;
+        float16 sums[BLOCK_O][2];
+#pragma unroll
+        for (uint j = 0; j < BLOCK_O; j++)
+            sums[j][0] = sums[j][1] = (float16)(0.0f);
+        for (uint c = 0; c < g.c; c++) {
+            const float16 v0 = vload16(0, v), v1 = vload16(pair ? 1 : 0, v);
+#pragma unroll
+            for (uint j = 0; j < BLOCK_O; j++) {
+                sums[j][0] = fma((float16)(u[j]), v0, sums[j][0]);
+                sums[j][1] = fma((float16)(u[j]), v1, sums[j][1]);
+            }
+            u += g.o16;
+            v += g.tiles16;
+        }
+#pragma unroll
+        for (uint j = 0; j < BLOCK_O; j++) {
+            if (o0 + j >= g.o)
+                break;
+            __global float *m = g.m + ((ulong)place * g.o + o0 + j) * g.tiles16 + tile0;
+            vstore16(sums[j][0], 0, m);
+            if (pair)
+                vstore16(sums[j][1], 1, m);
+        }
+    }
+}
+#else
+/* An item per 4 channels x 4 tiles of a place. */
+static void winograd_product_step(struct winograd g, uint group, uint n_groups)
+{
+    const uint o_quads = g.o16 / 4, tile_quads = g.tiles16 / 4;
+    const ulong n = (ulong)PLACES * o_quads * tile_quads;
+    for (ulong item = (ulong)group * LWS3 + get_local_id(0); item < n;
+         item += (ulong)n_groups * LWS3) {
+        const uint tile = (uint)(item % tile_quads) * 4, o = (uint)(item / tile_quads % o_quads) * 4;
+        const uint place = (uint)(item / tile_quads / o_quads);
+        const __global float *u = g.u + (ulong)place * g.c * g.o16 + o;
+        const __global float *v = g.v + (ulong)place * g.c * g.tiles16 + tile;
+        float4 sums[4] = {(float4)(0.0f), (float4)(0.0f), (float4)(0.0f), (float4)(0.0f)};
+        for (uint c = 0; c < g.c; c++) {
+            const float4 uv = vload4(0, u), vv = vload4(0, v);
+            sums[0] = fma((float4)(uv.x), vv, sums[0]);
+            sums[1] = fma((float4)(uv.y), vv, sums[1]);
+            sums[2] = fma((float4)(uv.z), vv, sums[2]);
+            sums[3] = fma((float4)(uv.w), vv, sums[3]);
+            u += g.o16;
+            v += g.tiles16;
+        }
+        for (uint j = 0; j < 4 && o + j < g.o; j++)
+            vstore4(sums[j], 0, g.m + ((ulong)place * g.o + o + j) * g.tiles16 + tile);
+    }
+}
+#endif
+
+/* An item per output channel and LANES tiles. */
+static void winograd_output_step(const __global uchar *bias, __global uchar *y,
+                                 struct conv2d_params p, struct winograd g, uint group,
+                                 uint n_groups)
+{
+    const uint parts = g.tiles16 / LANES;
+    const ulong n = (ulong)g.o * parts;
+    for (ulong item = (ulong)group * LWS4 + get_local_id(0); item < n;
+         item += (ulong)n_groups * LWS4) {
+        const uint o = (uint)(item / parts), tile0 = (uint)(item % parts) * LANES;
+        lanes m[PLACES];
+        float numbers[EDGE * EDGE * LANES];
+        for (uint i = 0; i < PLACES; i++)
+            m[i] = LANES_LOAD(g.m + ((ulong)i * g.o + o) * g.tiles16 + tile0);
+        for (uint i = 0; i < WIDE; i++)
+            transform_output(m + i * WIDE, 1);
+        for (uint i = 0; i < EDGE; i++)
+            transform_output(m + i, WIDE);
+        for (uint i = 0; i < EDGE * EDGE; i++)
+            LANES_STORE(m[i / EDGE * WIDE + i % EDGE], numbers + i * LANES);
+        for (uint lane = 0; lane < LANES && tile0 + lane < g.tiles; lane++) {
+            const uint tile = tile0 + lane, image = tile / g.rows / g.cols;
+            const uint row = tile / g.cols % g.rows * EDGE, col = tile % g.cols * EDGE;
+            for (uint i = 0; i < EDGE * EDGE; i++)
+                if (row + i / EDGE < p.ho && col + i % EDGE < p.wo)
+                    conv_finish(y, bias, p, image, o, row + i / EDGE, col + i % EDGE,
+                                numbers[i * LANES + lane]);
+        }
+    }
+}
+
+#define WINOGRAD winograd_of(p, (__global float *)(scratch + scratch_offset))
+
+KERNEL(LWS) void winograd_weights(CONV_SCRATCH_ARGS)
+{
+    winograd_weights_step(w + w_offset, WINOGRAD, get_group_id(0), get_num_groups(0));
+}
+
+KERNEL(LWS2) void winograd_input(CONV_SCRATCH_ARGS)
+{
+    winograd_input_step(x + x_offset, p, WINOGRAD, get_group_id(0), get_num_groups(0));
+}
+
+KERNEL(LWS3) void winograd_product(CONV_SCRATCH_ARGS)
+{
+    winograd_product_step(WINOGRAD, get_group_id(0), get_num_groups(0));
+}
+
+KERNEL(LWS4) void winograd_output(CONV_SCRATCH_ARGS)
+{
+    winograd_output_step(bias + bias_offset, y + y_offset, p, WINOGRAD, get_group_id(0),
+                         get_num_groups(0));
+}
