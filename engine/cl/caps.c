@@ -361,7 +361,8 @@ static enum status probe_all(struct bench *b, struct err *e)
 static struct cache_key caps_key(const struct device *d, uint32_t cpu_flags)
 {
     char text[64];
-    int n = snprintf(text, sizeof text, "%x %u", cpu_flags, d->info.compute_units);
+    int n =
+        snprintf(text, sizeof text, "%x %u %d", cpu_flags, d->info.compute_units, may_take_asm(d));
     return device__key(d, text, (size_t)n, CAPS_VERSION);
 }
 

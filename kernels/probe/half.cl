@@ -1,5 +1,5 @@
-/* Half arithmetic: sums, products, quotients and rounding give the values IEEE 754 asks for, overflow
- * gives infinity. Built with -DPROBE, since not every compiler knows the type. */
+/* Half arithmetic: sums, products, quotients and rounding give the values IEEE 754 asks for, and
+ * overflow gives infinity. Built with -DPROBE, since not every compiler knows the type. */
 #include "probe/common.h"
 
 #ifdef PROBE
