@@ -29,7 +29,8 @@ static void conv2d_vec4_step(const __global uchar *x, const __global float *pane
         const uint image = (uint)(item / (p.ho * p.wo) / all_quads);
 #endif
         const uint row = place / p.wo, col = place % p.wo, g = q / quads, o0 = q % quads * 4;
-        const __global float *w = panels + ((ulong)g * conv_panels(p) + o0 / CONV_PANEL) * depth * CONV_PANEL +
+        const __global float *w = panels +
+                                  ((ulong)g * conv_panels(p) + o0 / CONV_PANEL) * depth * CONV_PANEL +
                                   o0 % CONV_PANEL;
         float4 sum = (float4)(0.0f);
         for (uint c = 0; c < channels; c++)

@@ -4,7 +4,8 @@
  *             TILE_K                      TOKENS
  *          +---------+                +------------+
  *   ROWS   | a       |       TILE_K   | b          |   item lid: quads x + q * COL_ITEMS of the columns,
- *          +---------+                +------------+   rows ITEM_ROWS * z ..; x = lid % COL_ITEMS, z = lid / COL_ITEMS
+ *          +---------+                +------------+   rows ITEM_ROWS * z ..;
+ *                                                       x = lid % COL_ITEMS, z = lid / COL_ITEMS
  *   block = (batch * row blocks + row block) * column blocks + column block
  *
  * matmul_register_direct reads the operands where they lie, bounds checked: one launch, for small
@@ -36,6 +37,9 @@
 #endif
 #define A_STRIDE   (ROWS + 4)
 #define B_STRIDE   (TOKENS + 4)
+/* Four numbers of a tile in local memory: strides and places are multiples of 4, so one wide access. */
+#define QUAD(at)   ((__local float4 *)(at))
+#define TILE_MEMORY(name, stride) __local float name[TILE_K * (stride)] __attribute__((aligned(16)))
 
 struct tile {
     uint batch, row0, col0;
@@ -76,15 +80,17 @@ static void load_packed(const __global float *a, const __global float *b, uint i
 {
     for (uint at = get_local_id(0); at < ROWS * TILE_K / 4; at += GROUP) {
         const uint i = at / (ROWS / 4), quad = at % (ROWS / 4);
-        vstore4(vload4(quad, a + (ulong)(i0 + i) * ROWS), quad, as + i * A_STRIDE);
+        *QUAD(as + i * A_STRIDE + 4 * quad) =
+            *(const __global float4 *)(a + (ulong)(i0 + i) * ROWS + 4 * quad);
     }
     for (uint at = get_local_id(0); at < TOKENS * TILE_K / 4; at += GROUP) {
         const uint i = at / (TOKENS / 4), quad = at % (TOKENS / 4);
-        vstore4(vload4(quad, b + (ulong)(i0 + i) * TOKENS), quad, bs + i * B_STRIDE);
+        *QUAD(bs + i * B_STRIDE + 4 * quad) =
+            *(const __global float4 *)(b + (ulong)(i0 + i) * TOKENS + 4 * quad);
     }
 }
 
-static void multiply_tile(const __local float *as, const __local float *bs,
+static void multiply_tile(__local float *as, __local float *bs,
                           float4 sums[ITEM_ROWS][ITEM_QUADS])
 {
     const uint x = get_local_id(0) % COL_ITEMS, z = get_local_id(0) / COL_ITEMS;
@@ -92,10 +98,25 @@ static void multiply_tile(const __local float *as, const __local float *bs,
         float4 bv[ITEM_QUADS];
 #pragma unroll
         for (uint q = 0; q < ITEM_QUADS; q++)
-            bv[q] = vload4(x + q * COL_ITEMS, bs + i * B_STRIDE);
+            bv[q] = *QUAD(bs + i * B_STRIDE + 4 * (x + q * COL_ITEMS));
+        float row[ITEM_ROWS];
+#if ITEM_ROWS % 4 == 0
+#pragma unroll
+        for (uint r = 0; r < ITEM_ROWS; r += 4) {
+            const float4 v = *QUAD(as + i * A_STRIDE + z * ITEM_ROWS + r);
+            row[r] = v.x;
+            row[r + 1] = v.y;
+            row[r + 2] = v.z;
+            row[r + 3] = v.w;
+        }
+#else
+#pragma unroll
+        for (uint r = 0; r < ITEM_ROWS; r++)
+            row[r] = as[i * A_STRIDE + z * ITEM_ROWS + r];
+#endif
 #pragma unroll
         for (uint r = 0; r < ITEM_ROWS; r++) {
-            const float4 av = (float4)(as[i * A_STRIDE + z * ITEM_ROWS + r]);
+            const float4 av = (float4)(row[r]);
 #pragma unroll
             for (uint q = 0; q < ITEM_QUADS; q++)
                 sums[r][q] = fma(av, bv[q], sums[r][q]);
@@ -201,7 +222,8 @@ KERNEL(LWS) void matmul_pack(MATMUL_SCRATCH_ARGS)
 
 KERNEL(LWS2) void matmul_register_packed(MATMUL_SCRATCH_ARGS)
 {
-    __local float as[TILE_K * A_STRIDE], bs[TILE_K * B_STRIDE];
+    TILE_MEMORY(as, A_STRIDE);
+    TILE_MEMORY(bs, B_STRIDE);
     matmul_packed_step((const __global float *)(scratch + scratch_offset), c + c_offset, y + y_offset,
                        p, as, bs, get_group_id(0), get_num_groups(0));
 }
@@ -227,7 +249,8 @@ static void matmul_direct_step(const __global uchar *a, const __global uchar *b,
 
 KERNEL(LWS) void matmul_register_direct(MATMUL_ARGS)
 {
-    __local float as[TILE_K * A_STRIDE], bs[TILE_K * B_STRIDE];
+    TILE_MEMORY(as, A_STRIDE);
+    TILE_MEMORY(bs, B_STRIDE);
     matmul_direct_step(a + a_offset, b + b_offset, c + c_offset, y + y_offset, p, as, bs,
                        get_group_id(0), get_num_groups(0));
 }

@@ -1,5 +1,6 @@
 /* linear for many tokens on NVIDIA's matrix units (mma.sync): y = w x^T, quantised
- * weights in LAYOUT_R4, others in the file's, unpacked to halves on their way to local memory, activations ACT_F16, sums in float.
+ * weights in LAYOUT_R4, others in the file's, unpacked to halves on their way to local memory;
+ * activations ACT_F16, sums in float.
  *
  *                 k                     A group makes the block ROWS x TOKENS of y with WARPS
  *          +---------------+            warps in a 2-wide grid over the tokens; k runs in steps of

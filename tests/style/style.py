@@ -60,7 +60,8 @@ def check_text(name, text):
             yield f"{name}:{number}: space at the end of the line"
         if "\t" in line and suffix in FORMATTED | {".cl", ".def", ".py", ".cmake"}:
             yield f"{name}:{number}: tab"
-        if suffix in FORMATTED | {".cl"} and len(line) > 100:
+        # Device code is laid out by hand (drawings, tables of tiles), host code by clang-format.
+        if suffix in FORMATTED | {".cl"} and len(line) > (110 if name.startswith("kernels/") else 100):
             yield f"{name}:{number}: {len(line)} columns"
         for word in BANNED_WORDS:
             if word in line:
