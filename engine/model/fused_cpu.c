@@ -131,8 +131,8 @@ static enum status read_embed(struct reader *r, const struct plan_step *s)
 
 static enum status read_cache(struct reader *r, const struct tensor *k)
 {
-    if (k->layout != KV_TILED)
-        return refuse(r, "the cache is not in KV_TILED");
+    if (k->layout != (k->dtype == DT_Q8_0 ? KV_PLAIN : KV_TILED))
+        return refuse(r, "the cache has another layout");
     return agree(r, &r->kv_dtype, (int)k->dtype, "layers have caches of different dtypes");
 }
 

@@ -1,4 +1,4 @@
-/* attention on KV_TILED caches, any number of tokens.
+/* attention on the caches of cpu/kv.h, any number of tokens.
  *
  *   rows: the queries of one KV head and a run of tokens of one slot, (token, head) pairs, at most
  *   QUERY_MAX_ROWS; all of them pass over the cells in chunks of CHUNK_CELLS:
@@ -34,7 +34,7 @@ struct softmax_state {
 };
 
 /* scores[r][0 .. 15] of rows r0 .. r0 + QUERY_ROWS - 1 for the 16 cells of a K tile. */
-CPU_INLINE void score_tile(const struct query_rows *rows, uint r0, const __global kv_t *k,
+CPU_INLINE void score_tile(const struct query_rows *rows, uint r0, const KV_SPACE kv_t *k,
                            uint head_dim, float16 scores[QUERY_ROWS])
 {
     const __global float *q[QUERY_ROWS];
@@ -59,7 +59,7 @@ CPU_INLINE void score_tile(const struct query_rows *rows, uint r0, const __globa
 
 /* sums[r][i0 ..] += weights[r][c] * v[c][i0 ..] for DIMS * 16 dims and n cells. */
 CPU_INLINE void weigh_tile(struct softmax_state *s, uint r0, uint i0,
-                           float weights[QUERY_ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
+                           float weights[QUERY_ROWS][CHUNK_CELLS], const KV_SPACE kv_t *v, uint n,
                            uint head_dim)
 {
     float16 acc[QUERY_ROWS][DIMS];
@@ -86,7 +86,7 @@ CPU_INLINE void weigh_tile(struct softmax_state *s, uint r0, uint i0,
 
 /* The same for 16 dims. */
 CPU_INLINE void weigh_16(struct softmax_state *s, uint r0, uint i0,
-                         float weights[QUERY_ROWS][CHUNK_CELLS], const __global kv_t *v, uint n,
+                         float weights[QUERY_ROWS][CHUNK_CELLS], const KV_SPACE kv_t *v, uint n,
                          uint head_dim)
 {
     float16 acc[QUERY_ROWS];
@@ -116,8 +116,8 @@ CPU_INLINE float16 cap_scores(float16 x, const struct attention_params *p)
 /* Cells c0 .. c0 + n - 1 for rows r0 .. r0 + QUERY_ROWS - 1; c0 and n are multiples of 16,
  * the cells from n_used on may hold anything. */
 CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state *s, uint r0,
-                             uint c0, uint n, uint n_used, const __global kv_t *k,
-                             const __global kv_t *v, const struct attention_params *p)
+                             uint c0, uint n, uint n_used, const KV_SPACE kv_t *k,
+                             const KV_SPACE kv_t *v, const struct attention_params *p)
 {
     const int16 lanes = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     float weights[QUERY_ROWS][CHUNK_CELLS];
@@ -126,7 +126,7 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
         largest[r] = (float16)(-INFINITY);
     for (uint c = 0; c < n; c += 16) {
         float16 scores[QUERY_ROWS];
-        score_tile(rows, r0, k + (ulong)(c0 + c) * p->head_dim, p->head_dim, scores);
+        score_tile(rows, r0, k + (ulong)c * p->head_dim, p->head_dim, scores);
         for (uint r = 0; r < QUERY_ROWS; r++) {
             /* cells after the position, and before the window, do not count */
             const int16 back = (int)(rows->position[r0 + r] - c0 - c) - lanes;
@@ -157,7 +157,6 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
             for (uint i = 0; i < p->head_dim; i++)
                 s->sums[r0 + r][i] *= shrink;
     }
-    v += (ulong)c0 * p->head_dim;
     uint i = 0;
     for (; i + 16 * DIMS <= p->head_dim; i += 16 * DIMS)
         weigh_tile(s, r0, i, weights, v, n_used, p->head_dim);
@@ -185,9 +184,12 @@ CPU_INLINE void gather_rows(struct query_rows *rows, const __global float *q, __
 }
 
 /* All cells of a slot that the rows see, and the results. */
-CPU_INLINE void attend(const struct query_rows *rows, const __global kv_t *k,
-                       const __global kv_t *v, const struct attention_params *p)
+CPU_INLINE void attend(const struct query_rows *rows, const __global uchar *k_cells,
+                       const __global uchar *v_cells, const struct attention_params *p)
 {
+#if KV_IS_Q8
+    float k[CHUNK_CELLS * ATTENTION_MAX_HEAD], v[CHUNK_CELLS * ATTENTION_MAX_HEAD];
+#endif
     struct softmax_state s;
     uint last = 0, first = UINT_MAX;
     for (uint r = 0; r < rows->n; r++) {
@@ -201,10 +203,19 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global kv_t *k,
             s.sums[r][i] = 0.0f;
     }
     for (uint c0 = first / 16 * 16; c0 <= last; c0 += CHUNK_CELLS) {
-        /* a tile is scored whole (n_ctx is a multiple of 16), its hidden cells weigh nothing */
+        /* a tile is scored whole, its hidden cells weigh nothing */
         const uint n = min((uint)CHUNK_CELLS, (last - c0) / 16 * 16 + 16);
+        const uint n_used = min(n, last + 1 - c0);
+        const ulong at = (ulong)c0 * kv_cell_bytes(p->head_dim);
+#if KV_IS_Q8
+        kv_unpack(k_cells + at, n_used, p->head_dim, true, k);
+        kv_unpack(v_cells + at, n_used, p->head_dim, false, v);
+#else
+        const __global kv_t *k = (const __global kv_t *)(k_cells + at);
+        const __global kv_t *v = (const __global kv_t *)(v_cells + at);
+#endif
         for (uint r0 = 0; r0 < rows->n; r0 += QUERY_ROWS)
-            attend_chunk(rows, &s, r0, c0, n, min(n, last + 1 - c0), k, v, p);
+            attend_chunk(rows, &s, r0, c0, n, n_used, k, v, p);
     }
     for (uint r = 0; r < rows->n; r++) {
         const float scale = 1.0f / s.divisor[r];
@@ -215,8 +226,8 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global kv_t *k,
 
 /* q [n_tokens][q_stride], meta [n_tokens] {position, slot}, y [n_tokens][n_head * head_dim].
  * p.n_splits is of no use here. */
-static void attention_cpu_step(const __global float *q, const __global kv_t *k_cache,
-                               const __global kv_t *v_cache, const __global int *meta,
+static void attention_cpu_step(const __global float *q, const __global uchar *k_cache,
+                               const __global uchar *v_cache, const __global int *meta,
                                __global float *y, struct attention_params p, uint group,
                                uint n_groups)
 {
@@ -244,9 +255,7 @@ KERNEL(1) void attention_cpu(__global uchar *q, ulong q_off, __global uchar *k_c
                              ulong meta_off, __global uchar *scratch, ulong scratch_off,
                              __global uchar *y, ulong y_off, struct attention_params p)
 {
-    attention_cpu_step((const __global float *)(q + q_off),
-                       (const __global kv_t *)(k_cache + k_off),
-                       (const __global kv_t *)(v_cache + v_off),
+    attention_cpu_step((const __global float *)(q + q_off), k_cache + k_off, v_cache + v_off,
                        (const __global int *)(meta + meta_off), (__global float *)(y + y_off), p,
                        get_group_id(0), get_num_groups(0));
 }

@@ -101,12 +101,12 @@ static void run_other(const __global struct cpu_step *s, __global uchar *const *
         add_plain_step(FLOATS(0), FLOATS(1), FLOATS(2), PARAMS(add_params), group, n_groups);
         break;
     case CODE_ROPE_KV:
-        rope_kv_cpu_step(FLOATS(0), FLOATS(1), INTS(2), (__global kv_t *)t[3],
-                         (__global kv_t *)t[4], PARAMS(rope_kv_params), group, n_groups);
+        rope_kv_cpu_step(FLOATS(0), FLOATS(1), INTS(2), t[3], t[4], PARAMS(rope_kv_params), group,
+                         n_groups);
         break;
     case CODE_ATTENTION:
-        attention_cpu_step(FLOATS(0), (__global kv_t *)t[1], (__global kv_t *)t[2], INTS(3),
-                           FLOATS(5), PARAMS(attention_params), group, n_groups);
+        attention_cpu_step(FLOATS(0), t[1], t[2], INTS(3), FLOATS(5), PARAMS(attention_params),
+                           group, n_groups);
         break;
     case CODE_ARGMAX:
         argmax_cpu_step(FLOATS(0), INTS(1), FLOATS(2), PARAMS(argmax_params), group, n_groups);

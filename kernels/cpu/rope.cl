@@ -1,4 +1,4 @@
-/* rope_kv for KV_TILED caches: rotates q in place and k on its way into the cache, copies v. */
+/* rope_kv for the caches of cpu/kv.h: rotates q in place and k on its way into the cache, copies v. */
 #include "cpu/kv.h"
 
 #define ROPE_MAX_HEAD 512 /* k_max in kernels.def; a multiple of 16 */
@@ -49,28 +49,11 @@ CPU_INLINE void load_head(const __global float *in, const __global float *table,
         rotate_head(head, table, p->n_rot, p->mode, out);
 }
 
-/* A head into the cells of K: element i at 16 i. */
-CPU_INLINE void store_k(const float *head, uint head_dim, __global kv_t *cell)
-{
-    for (uint i = 0; i < head_dim; i += 16) {
-#if KV_DTYPE == DT_F16
-        ushort lanes[16];
-        __global ushort *out = (__global ushort *)cell;
-        vstore_half16(vload16(0, head + i), 0, (half *)lanes);
-#else
-        const float *lanes = head + i;
-        __global float *out = cell;
-#endif
-        for (uint j = 0; j < 16; j++)
-            out[16 * (i + j)] = lanes[j];
-    }
-}
-
 /* qkv [n_tokens][stride], table [n_ctx][n_rot / 2] {cos, sin}, meta [n_tokens] {position, slot}.
  * A unit is a KV head of a token with its query heads. */
 static void rope_kv_cpu_step(__global float *qkv, const __global float *table,
-                             const __global int *meta, __global kv_t *k_cache,
-                             __global kv_t *v_cache, struct rope_kv_params p, uint group,
+                             const __global int *meta, __global uchar *k_cache,
+                             __global uchar *v_cache, struct rope_kv_params p, uint group,
                              uint n_groups)
 {
     float head[ROPE_MAX_HEAD];
@@ -87,12 +70,9 @@ static void rope_kv_cpu_step(__global float *qkv, const __global float *table,
         }
         const ulong base = kv_head(slot, kv, p.n_head_kv, p.n_ctx, p.head_dim);
         load_head(row + p.k_col + kv * p.head_dim, angles, &p, head);
-        store_k(head, p.head_dim,
-                k_cache + base + (ulong)(position / 16) * 16 * p.head_dim + position % 16);
-        const __global float *v = row + p.v_col + kv * p.head_dim;
-        __global kv_t *cell = v_cache + base + (ulong)position * p.head_dim;
-        for (uint i = 0; i < p.head_dim; i += 16)
-            KV_STORE_16(vload16(0, v + i), cell + i);
+        kv_store_k(head, p.head_dim, k_cache + base, position);
+        load_head(row + p.v_col + kv * p.head_dim, 0, &p, head);
+        kv_store_row(head, p.head_dim, v_cache + base, position);
     }
 }
 
@@ -102,6 +82,6 @@ KERNEL(1) void rope_kv_cpu(__global uchar *qkv, ulong qkv_off, __global uchar *t
                            ulong v_off, struct rope_kv_params p)
 {
     rope_kv_cpu_step((__global float *)(qkv + qkv_off), (const __global float *)(table + table_off),
-                     (const __global int *)(meta + meta_off), (__global kv_t *)(k_cache + k_off),
-                     (__global kv_t *)(v_cache + v_off), p, get_group_id(0), get_num_groups(0));
+                     (const __global int *)(meta + meta_off), k_cache + k_off, v_cache + v_off, p,
+                     get_group_id(0), get_num_groups(0));
 }
