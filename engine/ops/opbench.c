@@ -422,11 +422,12 @@ static enum status check_shape(struct bench *b, const struct variant *const *lis
         return err_set(e, ST_INVALID,
                        "%s: tensors of %" PRIu64 " bytes, the device has %" PRIu64 " left",
                        op_name(r->op), need, memory.limit_bytes - memory.used_bytes);
-    if (mem_available_bytes() > 0 && 2 * need > mem_available_bytes())
+    const uint64_t available = mem_available_bytes();
+    if (available > 0 && 2 * need > available)
         return err_set(e, ST_INVALID,
                        "%s: tensors of %" PRIu64 " bytes, the host has %" PRIu64
                        " left for them and their reference",
-                       op_name(r->op), need, mem_available_bytes());
+                       op_name(r->op), need, available);
     const struct op_call call = {.op = r->op, .params = r->params};
     for (uint32_t i = 0; i < n && !is_all(r); i++) {
         const char *why = variant_refuses(list[i], &call);

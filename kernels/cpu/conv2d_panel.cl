@@ -30,7 +30,9 @@ CPU_INLINE struct plane plane_of(struct conv2d_params p)
         q.wo *= q.ho;
         q.h = q.ho = 1;
     }
-    q.in_place = p.pad_h == 0 && p.pad_w == 0 && REAL_BYTES == 4 && q.wo >= ROWS;
+#if OP_DTYPE == DT_F32
+    q.in_place = p.pad_h == 0 && p.pad_w == 0 && q.wo >= ROWS;
+#endif
     return q;
 }
 

@@ -166,26 +166,62 @@ static ulong tile_count(struct matmul_params p)
 }
 
 #if PACKED
-/* An item per number of the panels. */
-static void matmul_pack_step(const __global uchar *a, const __global uchar *b,
-                             __global float *scratch, struct matmul_params p, uint group,
-                             uint n_groups)
+/* Panels are written by tiles of PACK x PACK numbers, turned in local memory, so that both sides are
+ * walked in order. */
+#define PACK 32
+
+/* A tile of one operand: k from i0 on, its rows (columns of b) from r0 on. */
+struct pack_tile {
+    bool of_a;
+    uint batch, i0, r0;
+};
+
+static struct pack_tile pack_tile_at(struct matmul_params p, ulong block, ulong n_a)
 {
-    const ulong kp = matmul_padded_k(p);
-    const uint row_blocks = div_up(p.m, ROWS), col_blocks = div_up(p.n, TOKENS);
-    const ulong n_a = (ulong)p.batch * row_blocks * kp * ROWS;
-    const ulong n = n_a + (ulong)p.batch * col_blocks * kp * TOKENS;
-    for (ulong at = (ulong)group * LWS + get_local_id(0); at < n; at += (ulong)n_groups * LWS) {
-        const bool of_a = at < n_a;
-        const ulong j = of_a ? at : at - n_a;
-        const uint width = of_a ? ROWS : TOKENS, blocks = of_a ? row_blocks : col_blocks;
-        const ulong panel = j / width / kp;
-        const uint i = (uint)(j / width % kp), batch = (uint)(panel / blocks);
-        const uint r = (uint)(panel % blocks) * width + (uint)(j % width);
-        float v = 0.0f;
-        if (i < p.k && r < (of_a ? p.m : p.n))
-            v = of_a ? real_load(a, matmul_a(p, batch, r, i)) : real_load(b, matmul_b(p, batch, i, r));
-        scratch[at] = v;
+    const bool of_a = block < n_a;
+    const ulong at = of_a ? block : block - n_a;
+    const uint k_tiles = div_up((uint)matmul_padded_k(p), PACK);
+    const uint row_tiles = of_a ? div_up(p.m, ROWS) * (ROWS / PACK) : div_up(p.n, TOKENS) * (TOKENS / PACK);
+    const struct pack_tile t = {of_a, (uint)(at / k_tiles / row_tiles), (uint)(at % k_tiles) * PACK,
+                                (uint)(at / k_tiles % row_tiles) * PACK};
+    return t;
+}
+
+/* Where number (r0, i0) of the tile goes. */
+static ulong pack_target(struct matmul_params p, struct pack_tile t)
+{
+    const ulong kp = matmul_padded_k(p), panels = t.of_a ? div_up(p.m, ROWS) : div_up(p.n, TOKENS);
+    const uint width = t.of_a ? ROWS : TOKENS;
+    const ulong before = t.of_a ? 0 : (ulong)p.batch * div_up(p.m, ROWS) * kp * ROWS;
+    return before + (t.batch * panels + t.r0 / width) * kp * width + (ulong)t.i0 * width + t.r0 % width;
+}
+
+static void matmul_pack_step(const __global uchar *a, const __global uchar *b,
+                             __global float *scratch, struct matmul_params p, __local float *turned,
+                             uint group, uint n_groups)
+{
+    const uint kp = (uint)matmul_padded_k(p), k_tiles = div_up(kp, PACK), lid = get_local_id(0);
+    const ulong n_a = (ulong)p.batch * div_up(p.m, ROWS) * (ROWS / PACK) * k_tiles;
+    const ulong n = n_a + (ulong)p.batch * div_up(p.n, TOKENS) * (TOKENS / PACK) * k_tiles;
+    for (ulong block = group; block < n; block += n_groups) {
+        for (uint at = lid; at < PACK * PACK; at += LWS) {
+            const struct pack_tile t = pack_tile_at(p, block, n_a);
+            const bool k_first = t.of_a ? !p.trans_a : p.trans_b; /* k runs fastest in the operand */
+            const uint x = at % PACK, z = at / PACK, i = k_first ? x : z, r = k_first ? z : x;
+            float v = 0.0f;
+            if (t.i0 + i < p.k && t.r0 + r < (t.of_a ? p.m : p.n))
+                v = t.of_a ? real_load(a, matmul_a(p, t.batch, t.r0 + r, t.i0 + i))
+                           : real_load(b, matmul_b(p, t.batch, t.i0 + i, t.r0 + r));
+            turned[i * (PACK + 1) + r] = v;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint at = lid; at < PACK * PACK; at += LWS) {
+            const struct pack_tile t = pack_tile_at(p, block, n_a);
+            const uint i = at / PACK, r = at % PACK, width = t.of_a ? ROWS : TOKENS;
+            if (t.i0 + i < kp)
+                scratch[pack_target(p, t) + (ulong)i * width + r] = turned[i * (PACK + 1) + r];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
 
@@ -216,8 +252,9 @@ static void matmul_packed_step(const __global float *scratch, const __global uch
 
 KERNEL(LWS) void matmul_pack(MATMUL_SCRATCH_ARGS)
 {
+    __local float turned[PACK * (PACK + 1)];
     matmul_pack_step(a + a_offset, b + b_offset, (__global float *)(scratch + scratch_offset), p,
-                     get_group_id(0), get_num_groups(0));
+                     turned, get_group_id(0), get_num_groups(0));
 }
 
 KERNEL(LWS2) void matmul_register_packed(MATMUL_SCRATCH_ARGS)

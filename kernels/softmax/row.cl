@@ -18,7 +18,7 @@ static void softmax_write(const __global uchar *x, const __global uchar *mask, _
 #if VECTOR == 4
     done = p.len / 4 * 4;
     for (uint i = 4 * get_local_id(0); i < done; i += 4 * LWS)
-        real_store4(y, row + i, softmax_finish4(softmax_load4(x, mask, p, row + i), state, p));
+        softmax_store4(y, row + i, softmax_finish4(softmax_load4(x, mask, p, row + i), state, p));
 #endif
     for (uint i = done + get_local_id(0); i < p.len; i += LWS)
         real_store(y, row + i, softmax_finish(softmax_load(x, mask, p, row + i), state, p));
@@ -36,8 +36,10 @@ static float2 softmax_row_online(const __global uchar *x, const __global uchar *
         const float m = fmax(state.x, fmax(fmax(v.x, v.y), fmax(v.z, v.w)));
         if (m == -INFINITY)
             continue;
+        if (m > state.x) /* a new maximum: rare after the first few */
+            state = (float2)(m, state.y * exp(state.x - m));
         const float4 e = exp(v - m);
-        state = (float2)(m, state.y * exp(state.x - m) + ((e.x + e.y) + (e.z + e.w)));
+        state.y += (e.x + e.y) + (e.z + e.w);
     }
 #endif
     for (uint i = done + get_local_id(0); i < p.len; i += LWS)

@@ -18,7 +18,13 @@ static float softmax_load(const __global uchar *x, const __global uchar *mask,
 static float4 softmax_load4(const __global uchar *x, const __global uchar *mask,
                             struct softmax_params p, ulong at)
 {
+#if OP_DTYPE == DT_F32
+    const bool aligned = ((ulong)(x + 4 * at) & 15) == 0; /* then in one access */
+    const float4 v =
+        p.scale * (aligned ? *(const __global float4 *)(x + 4 * at) : real_load4(x, at));
+#else
     const float4 v = p.scale * real_load4(x, at);
+#endif
     return p.has_mask ? v + real_load4(mask, at) : v;
 }
 
@@ -62,6 +68,17 @@ static float softmax_finish(float v, float2 state, struct softmax_params p)
     if (state.x == -INFINITY)
         return p.log ? -INFINITY : 0.0f;
     return p.log ? v - state.x - log(state.y) : exp(v - state.x) / state.y;
+}
+
+static void softmax_store4(__global uchar *y, ulong at, float4 v)
+{
+#if OP_DTYPE == DT_F32
+    if (((ulong)(y + 4 * at) & 15) == 0) {
+        *(__global float4 *)(y + 4 * at) = v;
+        return;
+    }
+#endif
+    real_store4(y, at, v);
 }
 
 static float4 softmax_finish4(float4 v, float2 state, struct softmax_params p)

@@ -1,6 +1,6 @@
 /* Every variant of every op, of every dtype, on every shape of cases.h, on every device found.
  *
- *   test_variants [--small] [--device TEXT] [--variant OP/NAME]
+ *   test_variants [--small] [--device TEXT] [--variant OP/NAME or OP/]
  *
  * --small: only the small shapes. --device: only devices whose name or platform contains TEXT; if
  * there is none, the program says so and exits with 77 (skipped).
@@ -55,7 +55,9 @@ static bool is_wanted(const struct variant *v)
 {
     char name[96];
     snprintf(name, sizeof name, "%s/%s", op_name(v->op), v->name);
-    return !test.variant || strcmp(test.variant, name) == 0;
+    const size_t length = test.variant ? strlen(test.variant) : 0;
+    return length == 0 || strcmp(test.variant, name) == 0 ||
+           (test.variant[length - 1] == '/' && strncmp(test.variant, name, length) == 0);
 }
 
 /* All variants and shapes of one op; every failure is printed before the test fails. */

@@ -1,0 +1,84 @@
+/* Configurations of variants: what may be set, and what setting it changes. */
+#include "ops_test.h"
+
+#include "engine/ops/config.h"
+
+static const struct variant tiled = {
+    .op = OP_MATMUL,
+    .name = "tiled",
+    .defines = "-DPACKED=1 -DTILE_K=16",
+    .tunables = "ROWS=32,64 TOKENS=64,128 LWS2=64,256 TILE_K=8,16 EXTRA=3,4",
+    .stages = {{"pack", GRID_ITEMS, 1, 1, 128}, {"multiply", GRID_GROUPS, 64, 128, 256}},
+};
+
+static void tunables_have_values_and_standards(void **state)
+{
+    (void)state;
+    struct tunable list[CONFIG_MAX_TUNABLES];
+    assert_int_equal(variant_tunable_list(&tiled, list), 5);
+    assert_string_equal(list[0].name, "ROWS");
+    assert_int_equal(list[0].n_values, 2);
+    assert_int_equal(list[0].values[1], 64);
+    assert_int_equal(list[0].standard, 64);
+    assert_int_equal(list[1].standard, 128);
+    assert_int_equal(list[2].standard, 256);
+    assert_int_equal(list[3].standard, 16);
+    assert_int_equal(list[4].standard, 3);
+}
+
+static void settings_change_a_copy(void **state)
+{
+    (void)state;
+    const struct setting settings[] = {{"ROWS", 32}, {"LWS2", 64}, {"TILE_K", 8}, {"EXTRA", 4}};
+    struct config c;
+    assert_int_equal(variant_configure(&tiled, settings, 4, &c, NULL), ST_OK);
+    assert_int_equal(c.row.stages[1].rows, 32);
+    assert_int_equal(c.row.stages[0].rows, 1);
+    assert_int_equal(c.row.stages[1].tokens, 128);
+    assert_int_equal(c.row.stages[1].lws, 64);
+    assert_int_equal(c.row.stages[0].lws, 128);
+    assert_string_equal(c.row.defines, "-DPACKED=1 -DTILE_K=8 -DEXTRA=4");
+    assert_int_equal(tiled.stages[1].rows, 64);
+}
+
+static void values_outside_are_refused(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct config c;
+    const struct setting value = {"TILE_K", 12}, name = {"WIDTH", 4};
+    assert_int_equal(variant_configure(&tiled, &value, 1, &c, &e), ST_INVALID);
+    assert_string_equal(e.text, "matmul tiled: TILE_K is 12, expected one of 8, 16");
+    assert_int_equal(variant_configure(&tiled, &name, 1, &c, &e), ST_INVALID);
+    assert_non_null(strstr(e.text, "no tunable WIDTH"));
+}
+
+/* Every row's tunables parse, and its own values are among those allowed. */
+static void rows_have_sound_tunables(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < variant_row_count; i++) {
+        const struct variant *v = &variant_rows[i];
+        struct tunable list[CONFIG_MAX_TUNABLES];
+        const uint32_t n = variant_tunable_list(v, list);
+        for (uint32_t j = 0; j < n; j++) {
+            bool found = false;
+            for (uint32_t k = 0; k < list[j].n_values; k++)
+                found = found || list[j].values[k] == list[j].standard;
+            if (!found)
+                fail_msg("%s %s: %s is %u, which its tunables do not list", op_name(v->op), v->name,
+                         list[j].name, list[j].standard);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tunables_have_values_and_standards),
+        cmocka_unit_test(settings_change_a_copy),
+        cmocka_unit_test(values_outside_are_refused),
+        cmocka_unit_test(rows_have_sound_tunables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
