@@ -12,7 +12,7 @@
 #include "engine/model/weights_internal.h"
 #include "engine/tensor/quant.h"
 
-#define PIECE_BYTES (16ull << 20)
+#define PIECE_BYTES (8ull << 20)
 #define ROW_STEP    32 /* pieces begin at multiples of it: a whole group of rows in every layout */
 
 /* One upload or repack in progress. */
@@ -130,6 +130,16 @@ static enum status repack_uploaded(struct loader *l, struct op_call *call, const
     return ST_OK;
 }
 
+/* The rows have been read: their pages of the mapping may go. */
+static void drop_rows(const struct loader *l, const struct gguf_tensor *t, const void *rows,
+                      uint64_t n_bytes)
+{
+    struct gguf_tensor part = *t;
+    part.data = rows;
+    part.n_bytes = n_bytes;
+    gguf_drop_pages(l->file, &part);
+}
+
 static enum status load_rows(struct loader *l, const struct weight_segment *s,
                              const struct weight_chunk *chunk, const struct variant *repacker)
 {
@@ -154,12 +164,12 @@ static enum status load_rows(struct loader *l, const struct weight_segment *s,
         } else {
             status = repack_uploaded(l, &call, repacker, rows);
         }
+        drop_rows(l, t, rows, n * row_bytes);
         if (status == ST_OK)
             status = advance(l, n * row_bytes);
         if (status != ST_OK)
             return status;
     }
-    gguf_drop_pages(l->file, t);
     return ST_OK;
 }
 
