@@ -187,7 +187,7 @@ static enum status run_batch(const struct stepper *s, const struct step_row *row
     if (status == ST_OK && n_greedy > 0)
         status = queue_read(d, QUEUE_COMPUTE, m->io, m->context.found.offset, m->batch.found,
                             n_greedy * sizeof(float), "arg-max", s->e);
-    float *logits = m->batch.logits + (size_t)*n_logits * n_vocab;
+    float *logits = n_full > 0 ? m->batch.logits + (size_t)*n_logits * n_vocab : NULL;
     if (status == ST_OK && n_full > 0) {
         struct tensor t = plan_logits(p);
         status = queue_read(d, QUEUE_COMPUTE, t.buffer,
