@@ -429,11 +429,11 @@ static enum status check_shape(struct bench *b, const struct variant *const *lis
                        " left for them and their reference",
                        op_name(r->op), need, available);
     const struct op_call call = {.op = r->op, .params = r->params};
-    for (uint32_t i = 0; i < n && !is_all(r); i++) {
-        const char *why = variant_refuses(list[i], &call);
-        if (why)
-            return err_set(e, ST_UNSUPPORTED, "%s %s: %s", op_name(r->op), list[i]->name, why);
-    }
+    const char *why = NULL; /* rows of one name may be for other layouts: one has to fit */
+    for (uint32_t i = 0; i < n && (i == 0 || why); i++)
+        why = variant_refuses(list[i], &call);
+    if (why)
+        return err_set(e, ST_UNSUPPORTED, "%s %s: %s", op_name(r->op), list[n - 1]->name, why);
     b->out->bytes = op_bytes(&t->ref_call);
     b->out->flops = op_flops(&t->ref_call);
     return ST_OK;
@@ -445,7 +445,7 @@ static void drop_refusing(const struct opbench_request *r, const struct variant 
     const struct op_call call = {.op = r->op, .params = r->params};
     uint32_t kept = 0;
     for (uint32_t i = 0; i < *n; i++)
-        if (!is_all(r) || !variant_refuses(list[i], &call))
+        if (!variant_refuses(list[i], &call))
             list[kept++] = list[i];
     *n = kept;
 }

@@ -2,7 +2,8 @@
  *
  *   x [n][c][h][w], w [c][kh][kw], y [n][c][ho][wo]     an item: an output row of a plane
  *
- * Outputs whose filter touches the padding, and the tail of a row, go one by one; so do strides over 1.
+ * Outputs whose filter touches the padding go one by one; so do strides over 1 and short rows. The last
+ * vector of a row moves left onto outputs that are there already.
  */
 #include "cpu/vec.h"
 #include "conv2d/conv2d.h"
@@ -28,9 +29,11 @@ CPU_INLINE float depthwise_1(const __global uchar *x, const __global uchar *w,
                              struct conv2d_params p, uint image, uint channel, uint row, uint col)
 {
     float sum = 0.0f;
-    for (uint k = 0; k < p.kh * p.kw; k++)
-        sum = fma(conv_column(x, p, image, channel, k, row, col),
-                  real_load(w, (ulong)channel * p.kh * p.kw + k), sum);
+    for (uint r = 0; r < p.kh; r++)
+        for (uint s = 0; s < p.kw; s++)
+            sum = fma(conv_load(x, p, image, channel, conv_top(p, row) + (int)(r * p.dil_h),
+                                conv_left(p, col) + (int)(s * p.dil_w)),
+                      real_load(w, ((ulong)channel * p.kh + r) * p.kw + s), sum);
     return sum;
 }
 
@@ -38,14 +41,18 @@ CPU_INLINE void depthwise_rows_step(const __global uchar *x, const __global ucha
                                     const __global uchar *bias, __global uchar *y,
                                     struct conv2d_params p, uint group, uint n_groups)
 {
+    /* the last column from which 16 outputs see no padding */
+    const uint reach = (p.kw - 1) * p.dil_w;
+    const bool vectors = p.stride_w == 1 && p.w >= reach + 16;
+    const uint last = vectors ? p.pad_w + p.w - reach - 16 : 0;
     uint begin, end;
     cpu_share(p.n * p.c * p.ho, group, n_groups, &begin, &end);
     for (uint item = begin; item < end; item++) {
         const uint row = item % p.ho, channel = item / p.ho % p.c, image = item / p.ho / p.c;
         const ulong plane = ((ulong)image * p.c + channel) * p.h * p.w, out = (ulong)item * p.wo;
         for (uint col = 0; col < p.wo;) {
-            const int left = conv_left(p, col), right = left + 15 + (int)((p.kw - 1) * p.dil_w);
-            if (p.stride_w == 1 && col + 16 <= p.wo && left >= 0 && right < (int)p.w) {
+            if (vectors && col >= p.pad_w && col < last + 16) {
+                col = min(col, last);
                 float16 sum = depthwise_16(x, w, p, plane, channel, row, col);
                 if (p.has_bias)
                     sum += real_load(bias, channel);
