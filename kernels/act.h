@@ -36,7 +36,9 @@ static void act_store_32(__global uchar *row, uint k, uint b, float16 lo, float1
 static void act_store(__global uchar *row, uint i, float v)
 {
 #if OP_ACT == ACT_F16
-    vstore_half_rte(v, i, (__global half *)row);
+    /* saturated: one activation beyond the range of halves would make all sums infinite or NaN */
+    vstore_half_rte(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v, i,
+                    (__global half *)row);
 #else
     ((__global float *)row)[i] = v;
 #endif

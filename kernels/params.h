@@ -21,7 +21,7 @@ typedef int32_t p_int;
 #define ACT_F32  0 /* [n_tokens][k] float */
 #define ACT_Q8   1 /* int8 blocks of 32 for few tokens (decode): see act.h */
 #define ACT_Q8T  2 /* the same numbers packed in tiles of tokens (prefill): see cpu/q8t.h */
-#define ACT_F16  3 /* [n_tokens][k] half */
+#define ACT_F16  3 /* [n_tokens][k] half, saturated at +-65504 */
 #define ACT_TILE 6 /* tokens of a tile of ACT_Q8T */
 
 /* What OP_LINEAR does with a finished sum. */

@@ -43,7 +43,8 @@ enum device_cap {
     CAP_PTX_SM90A = 1 << 15,  /* binary can be reloaded as sm_90a (wgmma, TMA) */
     CAP_BIG_LOCAL = 1 << 16,  /* static local memory over 48 KiB works */
     CAP_PERSISTENT = 1 << 17, /* co-resident groups with a device-wide barrier work */
-    CAP_ASM_SDOT = 1 << 18    /* ARM sdot */
+    CAP_ASM_SDOT = 1 << 18,   /* ARM sdot */
+    CAP_LONG_LOOPS = 1 << 19  /* a work-item may loop more than 65,535 times */
 };
 const char *device_cap_name(enum device_cap cap); /* "vnni512", ... ; NULL for an unknown bit */
 

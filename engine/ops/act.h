@@ -1,6 +1,7 @@
 /* Activation formats: bytes and layout of a [n_tokens][k] activation matrix. Pure functions.
  *
- * ACT_F32: float [n_tokens][k].  ACT_F16: half [n_tokens][k].
+ * ACT_F32: float [n_tokens][k].  ACT_F16: half [n_tokens][k], saturated at
+ * +-65504 (NaN stays).
  * ACT_Q8 (k multiple of 32), per token, one row of act_row_bytes(): int8 q[k]; then float d[k/32]
  *   (scale: absmax / 127 of the block); then int s[k/32] (sum of the block's q). Row padded to 64
  *   bytes. x = q * d. Rounding: to nearest, ties away from zero.

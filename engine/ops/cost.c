@@ -19,7 +19,37 @@ uint32_t attention_splits(struct device *d, const struct attention_params *p)
     const uint64_t wanted = 2ull * device_info(d)->compute_units / groups;
     const uint64_t useful = (p->kv_max + 63u) / 64u;
     const uint64_t n = wanted < useful ? wanted : useful;
-    return n < 1 ? 1 : n > ATTENTION_MAX_SPLITS ? ATTENTION_MAX_SPLITS : (uint32_t)n;
+    const uint64_t least = device_caps(d) & CAP_LONG_LOOPS
+                               ? 1
+                               : (p->kv_max + ATTENTION_SPLIT_CELLS - 1u) / ATTENTION_SPLIT_CELLS;
+    const uint64_t splits = n < least ? least : n;
+    return splits < 1 ? 1 : splits > ATTENTION_MAX_SPLITS ? ATTENTION_MAX_SPLITS : (uint32_t)splits;
+}
+
+uint64_t op_depth(const struct op_call *call)
+{
+    const union op_params *p = &call->params;
+    switch (call->op) {
+    case OP_NORM: return p->norm.len;
+    case OP_LINEAR: return p->linear.k;
+    case OP_ATTENTION:
+        return (p->attention.kv_max + p->attention.n_splits - 1ull) / p->attention.n_splits;
+    case OP_ARGMAX: return p->argmax.len;
+    case OP_MATMUL: return p->matmul.k;
+    case OP_SOFTMAX: return p->softmax.len;
+    case OP_TOP_K: return p->top_k.len;
+    case OP_SPARSE_GEMV: return p->sparse_gemv.k;
+    case OP_CONV2D: return (uint64_t)p->conv2d.c / p->conv2d.groups * p->conv2d.kh * p->conv2d.kw;
+    case OP_EMBED:
+    case OP_QUANTIZE:
+    case OP_ROPE_KV:
+    case OP_SWIGLU:
+    case OP_ADD:
+    case OP_ELEMENTWISE:
+    case OP_REPACK:
+    case OP_COUNT: break;
+    }
+    return 1;
 }
 
 uint64_t op_bytes(const struct op_call *call)

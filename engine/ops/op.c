@@ -5,6 +5,7 @@
  */
 #include "engine/ops/op.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -135,6 +136,11 @@ static enum status bind_params(struct op_step *s, struct err *e)
     s->flops = op_flops(&s->call);
     if (s->v->ref)
         return ST_OK;
+    if (op_depth(&s->call) > variant_depth_max(s->d, s->v))
+        return err_set(
+            e, ST_UNSUPPORTED,
+            "%s %s: depth %" PRIu64 ", at most %" PRIu64 " where a driver ends long loops early",
+            op_name(s->v->op), s->v->name, op_depth(&s->call), variant_depth_max(s->d, s->v));
     enum status st = bind_scratch(s, e);
     const uint32_t index = 2 * op_tensor_count(s->v->op) + (variant_has_scratch(s->v) ? 2 : 0);
     for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {

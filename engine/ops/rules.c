@@ -33,7 +33,8 @@ const struct variant *variant_for_call(struct device *d, const struct op_call *c
         if ((v->dtype != DT_ANY && v->dtype != (int)dtype) ||
             (name && strcmp(name, v->name) != 0) ||
             (v->k_multiple > 0 && columns % v->k_multiple != 0) ||
-            (v->k_max > 0 && columns > v->k_max) || variant_refuses(v, call))
+            (v->k_max > 0 && columns > v->k_max) || variant_refuses(v, call) ||
+            op_depth(call) > variant_depth_max(d, v))
             continue;
         /* what is only advice does not bind a choice by name */
         if (!name && (variant_mark_get(d, v) == VARIANT_FAILED ||

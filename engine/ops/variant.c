@@ -93,6 +93,13 @@ void variant_mark_set(struct device *d, const struct variant *v, enum variant_ma
         device_marks(d)[v - variant_rows] = (uint8_t)mark;
 }
 
+uint64_t variant_depth_max(struct device *d, const struct variant *v)
+{
+    if (v->ref || (device_caps(d) & CAP_LONG_LOOPS))
+        return UINT64_MAX;
+    return v->depth_max > 0 ? v->depth_max : VARIANT_DEPTH_MAX;
+}
+
 static bool runs_on(struct device *d, const struct variant *v)
 {
     return (v->needs & ~device_caps(d)) == 0;
@@ -127,6 +134,7 @@ const struct variant *variant_choose(struct device *d, const struct variant_quer
     for (uint32_t i = 0; i < variant_row_count; i++) {
         const struct variant *v = &variant_rows[i];
         if (answers(v, query) && runs_on(d, v) && variant_mark_get(d, v) != VARIANT_FAILED &&
+            (query->op != OP_LINEAR || query->k <= variant_depth_max(d, v)) &&
             (!best || v->priority > best->priority))
             best = v;
     }

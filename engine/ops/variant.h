@@ -10,6 +10,8 @@
 
 #define DT_ANY             (-1)
 #define VARIANT_MAX_STAGES 4
+#define ATTENTION_SPLIT_CELLS 4096 /* depth_max of attention split: cells of one split */
+#define VARIANT_DEPTH_MAX  60000 /* where a row of kernels.def has no depth_max */
 
 enum grid_kind { GRID_NONE, GRID_ITEMS, GRID_GROUPS, GRID_SPLITS, GRID_UNITS };
 
@@ -43,7 +45,7 @@ struct variant {
     const char *name, *file; /* file: NULL for a reference */
     int dtype;               /* enum dtype or DT_ANY */
     uint32_t act, layout, needs;
-    uint32_t tokens_min, tokens_max, k_multiple, k_max;
+    uint32_t tokens_min, tokens_max, k_multiple, k_max, depth_max;
     uint32_t mflops_min;
     int priority;
     const char *defines, *tunables;
@@ -95,6 +97,11 @@ size_t op_params_bytes(enum op_id op);
 void op_extent(const struct op_call *call, uint64_t *rows, uint64_t *tokens);
 /* The number of columns that k_multiple and k_max speak of; 0 if the op has none. */
 uint32_t op_columns(const struct op_call *call);
+/* Elements that an output element is made of, one after another (linear: k, norm: len, attention: the
+ * cells of a split); 1 for what goes element by element. */
+uint64_t op_depth(const struct op_call *call);
+/* The op_depth up to which the variant is right on this device; UINT64_MAX: any. */
+uint64_t variant_depth_max(struct device *d, const struct variant *v);
 /* Bytes that tensor i of a call must have at least; 0: not used by this call. Only after op_check
  * found the params sound. */
 uint64_t op_tensor_bytes(const struct op_call *call, uint32_t i);

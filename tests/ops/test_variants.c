@@ -34,7 +34,8 @@ static bool suits(const struct variant *v, enum dtype dtype, const struct op_cas
     const struct op_call call = {.op = c->op, .params = c->params};
     const uint32_t columns = op_columns(&call);
     uint64_t row_bytes;
-    if ((v->k_multiple > 0 && columns % v->k_multiple != 0) || (v->k_max > 0 && columns > v->k_max))
+    if ((v->k_multiple > 0 && columns % v->k_multiple != 0) ||
+        (v->k_max > 0 && columns > v->k_max) || op_depth(&call) > variant_depth_max(test.device, v))
         return false;
     if (variant_refuses(v, &call))
         return false;

@@ -31,6 +31,7 @@ if(OINFER_CLANG AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT OINFER_SANITIZE)   
   endforeach()
   add_custom_target(kernel_syntax ALL DEPENDS ${stamps})
 
+  # D3: a double literal does not pass; nor does what else many devices lack
   set(bad_kernels ${CMAKE_CURRENT_BINARY_DIR}/bad_kernels)
   file(WRITE ${bad_kernels}/double.cl "kernel void x(global float *p) { *p *= 1.5; }\n")
   file(WRITE ${bad_kernels}/half.cl "kernel void x(global half *p) { *p = *p + *p; }\n")

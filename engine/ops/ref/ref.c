@@ -7,6 +7,8 @@
 #include "engine/ops/act.h"
 #include "kernels/cpu/q8t.h"
 
+#define HALF_MAX 65504.0f /* ACT_F16 saturates there, as the kernels do (kernels/act.h) */
+
 /* Record of block 0 of a row of ACT_Q8T, at the row's column; the next block's is Q8T_RECORD on. */
 static int32_t *q8t_row(void *rows, uint64_t row, uint32_t k)
 {
@@ -102,7 +104,9 @@ void ref_act_store(uint32_t act, void *rows, uint64_t row, uint32_t k, const flo
     } else if (act == ACT_F16) {
         uint16_t *h = (uint16_t *)(void *)at;
         for (uint32_t i = 0; i < k; i++)
-            h[i] = float_to_half(in[i]);
+            h[i] = float_to_half(in[i] > HALF_MAX    ? HALF_MAX
+                                 : in[i] < -HALF_MAX ? -HALF_MAX
+                                                     : in[i]);
     } else if (act == ACT_Q8T) {
         store_q8t(rows, row, k, in);
     } else { /* ACT_Q8 */
