@@ -8,10 +8,10 @@
 
 #include "engine/ops/op.h"
 
-#define DT_ANY             (-1)
-#define VARIANT_MAX_STAGES 4
-#define ATTENTION_SPLIT_CELLS 4096 /* depth_max of attention split: cells of one split */
-#define VARIANT_DEPTH_MAX  60000 /* where a row of kernels.def has no depth_max */
+#define DT_ANY                (-1)
+#define VARIANT_MAX_STAGES    4
+#define ATTENTION_SPLIT_CELLS 4096  /* depth_max of attention split: cells of one split */
+#define VARIANT_DEPTH_MAX     60000 /* where a row of kernels.def has no depth_max */
 
 enum grid_kind { GRID_NONE, GRID_ITEMS, GRID_GROUPS, GRID_SPLITS, GRID_UNITS };
 
@@ -97,8 +97,8 @@ size_t op_params_bytes(enum op_id op);
 void op_extent(const struct op_call *call, uint64_t *rows, uint64_t *tokens);
 /* The number of columns that k_multiple and k_max speak of; 0 if the op has none. */
 uint32_t op_columns(const struct op_call *call);
-/* Elements that an output element is made of, one after another (linear: k, norm: len, attention: the
- * cells of a split); 1 for what goes element by element. */
+/* Elements that an output element is made of, one after another (linear: k, norm: len, attention:
+ * the cells of a split); 1 for what goes element by element. */
 uint64_t op_depth(const struct op_call *call);
 /* The op_depth up to which the variant is right on this device; UINT64_MAX: any. */
 uint64_t variant_depth_max(struct device *d, const struct variant *v);
