@@ -139,10 +139,13 @@ static void on_signal(uv_signal_t *handle, int number)
 static void cancel_all(struct service *s)
 {
     struct fault f;
+    uint32_t n_jobs = 0;
+    s->cancelled = true;
     fault_set(&f, FAULT_DRAINING, NULL, "the server is stopping");
     fail_queued(s, &f);
-    for (struct job *j = s->jobs; j != NULL; j = j->live_next)
+    for (struct job *j = s->jobs; j != NULL; j = j->live_next, n_jobs++)
         job_cancel(j);
+    log_warn("drain time is over cancelled=%u open_requests=%u", n_jobs, http_exchanges(s->http));
     for (uint32_t i = 0; i < s->n_workers; i++)
         worker_wake(s->workers[i]);
 }
@@ -177,7 +180,7 @@ static void on_tick(uv_timer_t *tick)
         uv_stop(&s->loop);
     else if (now_ns > s->drain_end_ns + CLOSE_WAIT_MS * UINT64_C(1000000))
         uv_stop(&s->loop);
-    else if (now_ns > s->drain_end_ns)
+    else if (now_ns > s->drain_end_ns && !s->cancelled)
         cancel_all(s);
 }
 

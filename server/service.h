@@ -60,6 +60,7 @@ struct service {
     uint32_t n_preparing;
 
     uint64_t drain_end_ns; /* when draining: jobs that still run then are cancelled */
+    bool cancelled;        /* that has been done */
     uint64_t watchdog_ns;  /* interval of signs of life; 0 none */
     uint64_t alive_ns;     /* when the last one was given */
 };

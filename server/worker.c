@@ -11,7 +11,8 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-#define WAIT_NS        50000000u /* between looks at cancels and deadlines while nothing can run */
+#define IDLE_NS        500000000u /* nothing to do for so long: time for housekeeping */
+#define WAIT_NS        50000000u  /* between looks at cancels and deadlines while nothing can run */
 #define PLAN_BYTES     16384
 #define SLOTS_TOLD_MAX 256 /* slots of all models that GET /slots shows */
 
@@ -37,6 +38,7 @@ struct worker {
     struct model *models[HOSTED_MAX];
     struct slots *slots[HOSTED_MAX];
     uint32_t n_models;
+    bool unsaved;           /* there may be kernels that the disk cache lacks */
     uint64_t loaded_bytes;  /* of the models before the one being loaded */
     uint64_t model_bytes;   /* of the one being loaded, as the engine counts them */
     uint64_t waiting_bytes; /* of the models after it, as their files say */
@@ -225,6 +227,7 @@ static void step_ended(void *user)
     w->status.n_steps++;
     w->status.memory = memory;
     uv_mutex_unlock(&w->lock);
+    w->unsaved = true; /* a step may have built kernels */
 }
 
 static void tell_slots(struct worker *w)
@@ -236,8 +239,8 @@ static void tell_slots(struct worker *w)
     uv_mutex_unlock(&w->lock);
 }
 
-/* Waits for a job, a wake-up or the end of `ns` (0: for ever). */
-static void wait_for_work(struct worker *w, uint64_t ns)
+/* Waits for a job, a wake-up or the end of `ns` (0: for ever); true: it was the end of `ns`. */
+static bool wait_for_work(struct worker *w, uint64_t ns)
 {
     uv_mutex_lock(&w->lock);
     bool expired = false;
@@ -249,6 +252,7 @@ static void wait_for_work(struct worker *w, uint64_t ns)
     }
     w->woken = false;
     uv_mutex_unlock(&w->lock);
+    return expired;
 }
 
 /* Measures the device's peaks, as worker_measure asked; takes seconds the first time on a device.
@@ -276,15 +280,18 @@ static bool should_measure(struct worker *w)
     return wanted;
 }
 
-/* Nothing can run: waits for work, and while jobs wait for their readers not for long. */
+/* Nothing can run: waits for work, and while jobs wait for their readers not for long. Kernels
+ * whose binaries are not in the cache yet are stored one by one while nobody asks for anything. */
 static void rest(struct worker *w, bool has_jobs)
 {
     if (has_jobs)
         wait_for_work(w, WAIT_NS);
     else if (should_measure(w))
         measure(w);
-    else
+    else if (!w->unsaved)
         wait_for_work(w, 0);
+    else if (wait_for_work(w, IDLE_NS))
+        w->unsaved = kernel_save_next(engine_device(w->engine));
 }
 
 /* Steps every model once; false when the device is lost. */
@@ -332,6 +339,7 @@ static void run(void *user)
     struct fault f;
     if (load(w, &e) == ST_OK) {
         tell_slots(w);
+        w->unsaved = true;
         set_state(w, WORKER_READY, NULL);
         serve(w);
         fault_set(&f, FAULT_DRAINING, NULL, "the server is stopping");

@@ -105,6 +105,7 @@ class Daemon:
             self.signal(signal.SIGTERM)
         code = self.wait(seconds)
         assert code == 0, f"exit status {code}:\n{self.log()}"
+        assert "drain time is over" not in self.log(), self.log()
 
     def kill(self):
         self.session.close()

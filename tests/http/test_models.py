@@ -95,14 +95,14 @@ def test_s23_same_seed_same_text(daemon):
         assert daemon.complete(**body, seed=first["seed"])["choices"][0]["text"] == first["choices"][0]["text"]
 
 
-def test_greedy_alone_in_company_and_cached(daemon):
+def test_greedy_alone_in_company_and_cached(smol):
     """S23: greedy text is the same alone, among others, and on a cached prompt."""
     body = {"prompt": "Water boils at", "max_tokens": 16, "temperature": 0}
-    alone = daemon.complete(**body)["choices"][0]["text"]
-    assert daemon.complete(**body)["timings"]["cache_n"] > 0
-    assert daemon.complete(**body)["choices"][0]["text"] == alone
+    alone = smol.complete(**body)["choices"][0]["text"]
+    assert smol.complete(**body)["timings"]["cache_n"] > 0
+    assert smol.complete(**body)["choices"][0]["text"] == alone
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for answer in pool.map(lambda _: daemon.complete(**body), range(4)):
+        for answer in pool.map(lambda _: smol.complete(**body), range(4)):
             assert answer["choices"][0]["text"] == alone
 
 
@@ -139,10 +139,11 @@ def test_tokens_there_and_back(daemon):
 
 
 def test_faults_leave_the_next_request_right(daemon):
-    before = daemon.complete(prompt="one two three", max_tokens=8, temperature=0)["choices"][0]["text"]
-    for body in ({"prompt": "x", "n": -1}, {"prompt": [10**9]}, {"prompt": "x", "logit_bias": {"99999999": 1}}):
-        assert daemon.post("/v1/completions", body).status_code == 400
-    assert daemon.complete(prompt="one two three", max_tokens=8, temperature=0)["choices"][0]["text"] == before
+    body = {"prompt": "one two three", "max_tokens": 8, "temperature": 0, "cache_prompt": False}
+    before = daemon.complete(**body)["choices"][0]["text"]
+    for bad in ({"prompt": "x", "n": -1}, {"prompt": [10**9]}, {"prompt": "x", "logit_bias": {"99999999": 1}}):
+        assert daemon.post("/v1/completions", bad).status_code == 400
+    assert daemon.complete(**body)["choices"][0]["text"] == before
 
 
 # ---- SmolLM2 ----
@@ -205,19 +206,20 @@ def test_s26_health_while_generating(smol):
 
 
 def test_s30_warm_start(real_binary, smollm2, smol):
-    """S30: the kernels come from the cache the second time; D23: and a corrupt cache is built again."""
+    """S30, D23: the kernels come from the cache the second time; the end of the first start has stored them."""
+    Daemon(real_binary, "--model", smollm2).stop(300)
     start = time.monotonic()
     warm = Daemon(real_binary, "--model", smollm2)
     seconds = time.monotonic() - start
     loads = warm.get("/props").json()["memory"][0]["loads"]
-    assert all(load["kernels_built"] == 0 for load in loads.values())
     warm.stop()
+    assert all(load["kernels_built"] == 0 for load in loads.values())
     assert seconds < 20
 
 
 def test_same_text_on_host(real_binary, smollm2, smol):
     """The C references give the text of the kernels."""
-    body = {"prompt": "Two plus two is", "max_tokens": 4, "temperature": 0}
+    body = {"prompt": "Water boils at", "max_tokens": 6, "temperature": 0}
     host = Daemon(real_binary, "--model", smollm2, "--device", "host", "--slots", "1", "--ctx", "256")
     try:
         assert host.complete(**body)["choices"][0]["text"] == smol.complete(**body)["choices"][0]["text"]

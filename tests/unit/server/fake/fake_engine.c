@@ -239,6 +239,12 @@ enum status device_measure_peaks(struct device *d, struct device_peaks *out, str
     return ST_OK;
 }
 
+bool kernel_save_next(struct device *d)
+{
+    (void)d;
+    return false;
+}
+
 /* ---- engines and models ---- */
 
 enum status engine_open(const struct device_list *devices, uint32_t index,
