@@ -147,7 +147,8 @@ static void rope_turns_and_stores(void **state)
     device_close(d);
 }
 
-/* Three cells with scores 0, ln 2, ln 3 (the last beyond the position); then a window of one. */
+/* D28: there is no mask to leave out; positions alone say what is seen. Three cells with scores 0,
+ * ln 2, ln 3 (the last beyond the position); then a window of one. */
 static void attention_weighs_seen_cells(void **state)
 {
     (void)state;
