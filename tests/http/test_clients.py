@@ -220,7 +220,7 @@ def test_s32_memory_stays_flat(start_fake):
     rounds(300)
     before = daemon.resident_kib()
     rounds(1200)
-    assert daemon.resident_kib() < before * 1.1 + 2048
+    assert daemon.resident_kib() <= before * 1.1 + 2048
 
 
 # ---- slow clients ----
