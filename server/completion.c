@@ -66,9 +66,10 @@ static void reply_done(struct service *s, struct job *j)
 static void log_done(const struct job *j)
 {
     const struct job_timings *t = &j->timings;
+    char quoted[2 * ERR_TEXT_BYTES];
     if (j->failed)
-        log_info("job failed job=%llu code=%s reason=\"%s\"", (unsigned long long)j->id,
-                 fault_code(j->fault.kind), j->fault.message);
+        log_info("job failed job=%llu code=%s reason=%s", (unsigned long long)j->id,
+                 fault_code(j->fault.kind), log_quote(quoted, sizeof quoted, j->fault.message));
     else
         log_info("job done job=%llu model=%s queue_ms=%.1f cached=%llu prompt=%llu prompt_ms=%.1f "
                  "predicted=%llu predicted_ms=%.1f",

@@ -70,7 +70,9 @@ static const char *find_cache(const struct config *c, char *out, size_t size)
         return NULL;
     if (make_folders(out) == 0)
         return out;
-    log_warn("no cache folder=%s reason=\"%s\"", out, strerror(errno));
+    char folder[1024], reason[256];
+    log_warn("no cache folder=%s reason=%s", log_quote(folder, sizeof folder, out),
+             log_quote(reason, sizeof reason, strerror(errno)));
     return NULL;
 }
 
@@ -94,8 +96,9 @@ static enum status choose_devices(const struct config *c, struct service_options
     o->n_devices = WORKERS_MAX;
     enum status status = device_select(o->devices, strcmp(c->device, "auto") == 0 ? "" : c->device,
                                        o->device_indices, &o->n_devices, e);
+    char quoted[2048];
     if (status == ST_OK && hint[0] != '\0')
-        log_warn("no OpenCL device hint=\"%s\"", hint);
+        log_warn("no OpenCL device hint=%s", log_quote(quoted, sizeof quoted, hint));
     return status;
 }
 

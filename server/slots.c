@@ -7,6 +7,8 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
+#define LOG_TEXT_BYTES (2 * ERR_TEXT_BYTES)
+
 struct slot {
     struct session *session;
     struct sequence *sequence; /* NULL: free */
@@ -301,11 +303,13 @@ static enum status set_profiling(struct slots *s, const struct batch *b, struct 
 static void account(struct slots *s, const struct batch *b, uint32_t first, uint32_t n)
 {
     struct err e;
+    char quoted[LOG_TEXT_BYTES];
     uint64_t now_ns = clock_now_ns();
     if (s->profiling) {
         s->report = (struct prof_report){0};
         if (engine_collect(s->host.engine, &s->report, &e) != ST_OK)
-            log_warn("kernel times are missing reason=\"%s\"", e.text);
+            log_warn("kernel times are missing reason=%s",
+                     log_quote(quoted, sizeof quoted, e.text));
     }
     for (uint32_t i = first; i < first + n; i++) {
         struct job *j = b->slots[i]->sequence->job;
@@ -357,7 +361,9 @@ static enum status run_items(struct slots *s, struct batch *b, uint32_t first, u
     }
     struct job *j = b->slots[first]->sequence->job;
     struct fault f;
-    log_error("step failed job=%llu reason=\"%s\"", (unsigned long long)j->id, e->text);
+    char quoted[LOG_TEXT_BYTES];
+    log_error("step failed job=%llu reason=%s", (unsigned long long)j->id,
+              log_quote(quoted, sizeof quoted, e->text));
     fault_from_err(&f, NULL, e);
     fail_job(s, j, &f);
     return ST_OK;

@@ -11,6 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
+#define LOG_TEXT_BYTES (2 * ERR_TEXT_BYTES)
 #define IDLE_NS        500000000u /* nothing to do for so long: time for housekeeping */
 #define WAIT_NS        50000000u  /* between looks at cancels and deadlines while nothing can run */
 #define PLAN_BYTES     16384
@@ -263,7 +264,8 @@ static void measure(struct worker *w)
     struct err e;
     enum status status = device_measure_peaks(engine_device(w->engine), &peaks, &e);
     if (status != ST_OK) {
-        log_warn("device not measured reason=\"%s\"", e.text);
+        char quoted[LOG_TEXT_BYTES];
+        log_warn("device not measured reason=%s", log_quote(quoted, sizeof quoted, e.text));
         peaks = (struct device_peaks){0};
     }
     uv_mutex_lock(&w->lock);
@@ -298,6 +300,7 @@ static void rest(struct worker *w, bool has_jobs)
 static bool turn(struct worker *w, bool *stepped, bool *has_jobs)
 {
     struct err e;
+    char quoted[LOG_TEXT_BYTES];
     *stepped = *has_jobs = false;
     for (uint32_t i = 0; i < w->n_models; i++) {
         switch (slots_step(w->slots[i], &e)) {
@@ -305,7 +308,8 @@ static bool turn(struct worker *w, bool *stepped, bool *has_jobs)
         case SLOTS_STEPPED: *stepped = true; break;
         case SLOTS_WAITING: *has_jobs = true; break;
         case SLOTS_DEVICE_LOST:
-            log_error("device lost device=\"%s\" reason=\"%s\"", w->facts.device.name, e.text);
+            log_error("device lost device=%u reason=%s", w->options.device_index,
+                      log_quote(quoted, sizeof quoted, e.text));
             set_state(w, WORKER_LOST, &e);
             return false;
         }
