@@ -31,15 +31,16 @@ struct fused_plan {
     struct kernel *kernel;
     struct buffer *table, *own, *control;
     struct cpu_decode_params params; /* of the next launch */
-    uint32_t n_groups, n_meetings;   /* meetings: of one token */
-    uint64_t token_bytes;            /* weights read for one token */
+    uint32_t n_groups;
+    uint64_t part_bytes;  /* of what one split of attention finds */
+    uint64_t token_bytes; /* weights read for one token */
 };
 
 /* What reading the plan fills in. */
 struct reader {
     const struct plan *plan;
     struct fused_plan *f;
-    struct cpu_step *table; /* [plan->n_steps] */
+    struct cpu_step *table; /* row i: step i, until the merges are added */
     uint32_t n_arenas;
     struct buffer *arenas[DECODE_ARENAS]; /* 0: `own`, not made yet */
     uint32_t n_types, types[DECODE_TYPES];
@@ -260,6 +261,42 @@ static void give_own_copies(struct reader *r)
     r->f->params.own_bytes = (uint32_t)bytes;
 }
 
+/* Where the KV heads do not divide among the groups, long sequences are split over them: a row
+ * behind each attention merges what the splits found. `table` has room for it. */
+static void add_merges(struct reader *r)
+{
+    const struct plan *p = r->plan;
+    struct fused_plan *f = r->f;
+    uint32_t n_attention = 0;
+    uint64_t part_bytes = 0;
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const struct attention_params *a = &p->steps[i].call.params.attention;
+        if (p->steps[i].call.op != OP_ATTENTION)
+            continue;
+        n_attention++;
+        if (a->n_head_kv % f->n_groups != 0)
+            f->params.n_splits = f->n_groups;
+        const uint64_t bytes = sizeof(float) * a->n_head * (2ull + a->head_dim);
+        part_bytes = bytes > part_bytes ? bytes : part_bytes;
+    }
+    f->params.n_steps = p->n_steps;
+    if (f->params.n_splits == 1)
+        return;
+    f->params.parts = (uint64_t)f->n_groups * f->params.own_bytes;
+    f->part_bytes = part_bytes;
+    uint32_t to = f->params.n_steps += n_attention;
+    for (uint32_t i = p->n_steps; i-- > 0;) {
+        if (p->steps[i].call.op == OP_ATTENTION) {
+            struct cpu_step *merge = &r->table[--to];
+            *merge = r->table[i];
+            merge->code = CODE_MERGE;
+            merge->alone = 1;
+            merge->barrier = 0;
+        }
+        r->table[--to] = r->table[i];
+    }
+}
+
 /* No meeting between linears of the same input, and none between rope_kv and attention: a group
  * does the same KV heads in both. */
 static void drop_meetings(struct reader *r)
@@ -274,9 +311,7 @@ static void drop_meetings(struct reader *r)
         if (s->call.op == OP_ROPE_KV && next->call.op == OP_ATTENTION &&
             rope->n_head / rope->n_head_kv <= MAX_QUERY_HEADS)
             r->table[i].barrier = 0;
-        r->f->n_meetings += r->table[i].barrier;
     }
-    r->f->n_meetings++; /* after the last step */
 }
 
 static enum status read_plan(struct reader *r)
@@ -290,9 +325,9 @@ static enum status read_plan(struct reader *r)
     if (p->n_steps == 0 || p->steps[p->n_steps - 1].call.op != OP_ARGMAX || r->n_types == 0 ||
         r->table_dtype < 0 || r->kv_dtype < 0)
         return refuse(r, "the plan is not one of a decoder");
-    r->f->params.n_steps = p->n_steps;
     give_own_copies(r);
     drop_meetings(r);
+    add_merges(r);
     return ST_OK;
 }
 
@@ -320,8 +355,8 @@ static enum status open_buffers(struct reader *r)
     static const uint32_t zeros[CONTROL_WORDS];
     struct fused_plan *f = r->f;
     struct device *d = f->device;
-    const uint64_t table_bytes = r->plan->n_steps * sizeof *r->table;
-    const uint64_t own_bytes = (uint64_t)f->n_groups * f->params.own_bytes;
+    const uint64_t table_bytes = f->params.n_steps * sizeof *r->table;
+    const uint64_t own_bytes = f->n_groups * (f->params.own_bytes + f->part_bytes);
     enum status status =
         buffer_open(d, table_bytes, BUFFER_SCRATCH, "one-launch table", &f->table, r->e);
     if (status == ST_OK)
@@ -372,7 +407,7 @@ static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES]
         return status != ST_OK ? status : waited;
     if (control[CONTROL_DEAD] != 0)
         return err_set(e, ST_TIMEOUT, "%u groups did not meet", f->n_groups);
-    f->params.phase += f->n_meetings * f->params.n_tokens;
+    f->params.phase = control[CONTROL_PHASE];
     return ST_OK;
 }
 
@@ -412,7 +447,7 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
         return err_set(e, ST_UNSUPPORTED, "one-launch decoding: not a CPU with resident groups");
     struct fused_plan *f = mem_zalloc(sizeof *f);
     struct reader *r = mem_zalloc(sizeof *r);
-    struct cpu_step *table = mem_array(plan->n_steps, sizeof *table);
+    struct cpu_step *table = mem_array(2ull * plan->n_steps, sizeof *table); /* with merges */
     enum status status = ST_OK;
     if (!f || !r || !table) {
         status = err_set(e, ST_NO_MEMORY, "one-launch decoding: %u steps", plan->n_steps);
@@ -421,6 +456,7 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
     const uint32_t units = device_info(d)->compute_units;
     f->device = d;
     f->n_groups = units < MAX_GROUPS ? units : MAX_GROUPS;
+    f->params.n_splits = 1;
     *r = (struct reader){.plan = plan,
                          .f = f,
                          .table = table,

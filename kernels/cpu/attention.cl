@@ -23,7 +23,7 @@
 struct query_rows {
     const __global float *q[QUERY_MAX_ROWS]; /* [head_dim] each */
     __global float *y[QUERY_MAX_ROWS];
-    uint position[QUERY_MAX_ROWS];
+    uint position[QUERY_MAX_ROWS], head[QUERY_MAX_ROWS];
     uint n; /* a multiple of QUERY_ROWS: the last row is repeated */
 };
 
@@ -174,18 +174,46 @@ CPU_INLINE void gather_rows(struct query_rows *rows, const __global float *q, __
         const uint token = t + i / n_heads, h = h0 + i % n_heads;
         rows->q[rows->n] = q + (ulong)token * p->q_stride + h * p->head_dim;
         rows->y[rows->n] = y + ((ulong)token * p->n_head + h) * p->head_dim;
+        rows->head[rows->n] = h;
         rows->position[rows->n++] = (uint)meta[4 * token];
     }
     for (; rows->n % QUERY_ROWS != 0; rows->n++) {
         rows->q[rows->n] = rows->q[rows->n - 1];
         rows->y[rows->n] = rows->y[rows->n - 1];
+        rows->head[rows->n] = rows->head[rows->n - 1];
         rows->position[rows->n] = rows->position[rows->n - 1];
     }
 }
 
-/* All cells of a slot that the rows see, and the results. */
+/* What is known of the rows after some of the cells: results, or a split's share of them. */
+struct attention_out {
+    __global float *parts; /* [n_splits][n_head][2 + head_dim]: largest, divisor, sums */
+    uint n_splits, split;
+};
+
+CPU_INLINE void store_rows(const struct query_rows *rows, const struct softmax_state *s,
+                           const struct attention_params *p, const struct attention_out *out)
+{
+    for (uint r = 0; r < rows->n; r++) {
+        __global float *y = rows->y[r];
+        float scale = 1.0f;
+        if (out->n_splits == 1) {
+            scale = 1.0f / s->divisor[r];
+        } else {
+            y = out->parts + ((ulong)out->split * p->n_head + rows->head[r]) * (2 + p->head_dim);
+            y[0] = s->largest[r];
+            y[1] = s->divisor[r];
+            y += 2;
+        }
+        for (uint i = 0; i < p->head_dim; i++)
+            y[i] = s->sums[r][i] * scale;
+    }
+}
+
+/* The split's share of the cells of a slot that the rows see. */
 CPU_INLINE void attend(const struct query_rows *rows, const __global uchar *k_cells,
-                       const __global uchar *v_cells, const struct attention_params *p)
+                       const __global uchar *v_cells, const struct attention_params *p,
+                       const struct attention_out *out)
 {
 #if KV_IS_Q8
     float k[CHUNK_CELLS * ATTENTION_MAX_HEAD], v[CHUNK_CELLS * ATTENTION_MAX_HEAD];
@@ -202,10 +230,15 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global uchar *k_ce
         for (uint i = 0; i < p->head_dim; i++)
             s.sums[r][i] = 0.0f;
     }
-    for (uint c0 = first / 16 * 16; c0 <= last; c0 += CHUNK_CELLS) {
+    /* shares are whole tiles of 16 cells */
+    const uint tile0 = first / 16;
+    uint begin, end;
+    cpu_share(last / 16 + 1 - tile0, out->split, out->n_splits, &begin, &end);
+    begin = 16 * (tile0 + begin);
+    end = 16 * (tile0 + end);
+    for (uint c0 = begin; c0 < end; c0 += CHUNK_CELLS) {
         /* a tile is scored whole, its hidden cells weigh nothing */
-        const uint n = min((uint)CHUNK_CELLS, (last - c0) / 16 * 16 + 16);
-        const uint n_used = min(n, last + 1 - c0);
+        const uint n = min((uint)CHUNK_CELLS, end - c0), n_used = min(n, last + 1 - c0);
         const ulong at = (ulong)c0 * kv_cell_bytes(p->head_dim);
 #if KV_IS_Q8
         kv_unpack(k_cells + at, n_used, p->head_dim, true, k);
@@ -217,36 +250,64 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global uchar *k_ce
         for (uint r0 = 0; r0 < rows->n; r0 += QUERY_ROWS)
             attend_chunk(rows, &s, r0, c0, n, n_used, k, v, p);
     }
-    for (uint r = 0; r < rows->n; r++) {
-        const float scale = 1.0f / s.divisor[r];
-        for (uint i = 0; i < p->head_dim; i++)
-            rows->y[r][i] = s.sums[r][i] * scale;
-    }
+    store_rows(rows, &s, p, out);
 }
 
-/* q [n_tokens][q_stride], meta [n_tokens] {position, slot}, y [n_tokens][n_head * head_dim].
- * p.n_splits is of no use here. */
+/* q [n_tokens][q_stride], meta [n_tokens] {position, slot}, y [n_tokens][n_head * head_dim]. Of one
+ * token the cells may be split: then `parts` is written, and attention_merge_cpu_step makes y of
+ * it. p.n_splits is of no use here. */
 static void attention_cpu_step(const __global float *q, const __global uchar *k_cache,
                                const __global uchar *v_cache, const __global int *meta,
-                               __global float *y, struct attention_params p, uint group,
-                               uint n_groups)
+                               __global float *y, struct attention_params p, __global float *parts,
+                               uint n_splits, uint group, uint n_groups)
 {
     const uint n_group = p.n_head / p.n_head_kv, n_heads = min(n_group, (uint)QUERY_MAX_ROWS);
-    const uint parts = (n_group + n_heads - 1) / n_heads; /* of the heads of a KV head */
+    const uint n_parts = (n_group + n_heads - 1) / n_heads; /* of the heads of a KV head */
     const uint run = QUERY_MAX_ROWS / n_heads, n_runs = (p.n_tokens + run - 1) / run;
     struct query_rows rows;
-    for (uint unit = group; unit < n_runs * parts * p.n_head_kv; unit += n_groups) {
-        const uint kv = unit / n_runs / parts, part = unit / n_runs % parts;
-        const uint h0 = kv * n_group + part * n_heads, t0 = unit % n_runs * run;
+    struct attention_out out;
+    out.parts = parts;
+    out.n_splits = n_splits;
+    for (uint unit = group; unit < n_runs * n_parts * p.n_head_kv * n_splits; unit += n_groups) {
+        const uint heads = unit / n_splits / n_runs, kv = heads / n_parts, part = heads % n_parts;
+        const uint h0 = kv * n_group + part * n_heads, t0 = unit / n_splits % n_runs * run;
         const uint end = min(t0 + run, p.n_tokens);
+        out.split = unit % n_splits;
         for (uint t = t0, n; t < end; t += n) {
             const uint slot = (uint)meta[4 * t + 1];
             for (n = 1; t + n < end && (uint)meta[4 * (t + n) + 1] == slot;)
                 n++;
             gather_rows(&rows, q, y, meta, &p, h0, min(n_heads, n_group - part * n_heads), t, n);
             const ulong base = kv_head(slot, kv, p.n_head_kv, p.n_ctx, p.head_dim);
-            attend(&rows, k_cache + base, v_cache + base, &p);
+            attend(&rows, k_cache + base, v_cache + base, &p, &out);
         }
+    }
+}
+
+/* y[h] = sum over splits of e^(largest_s - largest) sums_s / sum of e^(largest_s - largest) div_s */
+static void attention_merge_cpu_step(const __global float *parts, __global float *y,
+                                     struct attention_params p, uint n_splits, uint group,
+                                     uint n_groups)
+{
+    const ulong stride = (ulong)p.n_head * (2 + p.head_dim); /* from split to split */
+    uint begin, end;
+    cpu_share(p.n_head, group, n_groups, &begin, &end);
+    for (uint h = begin; h < end; h++) {
+        const __global float *part = parts + (ulong)h * (2 + p.head_dim);
+        float largest = -INFINITY, divisor = 0.0f, sums[ATTENTION_MAX_HEAD];
+        for (uint s = 0; s < n_splits; s++)
+            largest = fmax(largest, part[s * stride]);
+        for (uint i = 0; i < p.head_dim; i++)
+            sums[i] = 0.0f;
+        for (uint s = 0; s < n_splits; s++) {
+            const float weight = exp(part[s * stride] - largest);
+            divisor += weight * part[s * stride + 1];
+            for (uint i = 0; i < p.head_dim; i++)
+                sums[i] = fma(weight, part[s * stride + 2 + i], sums[i]);
+        }
+        const float scale = 1.0f / divisor;
+        for (uint i = 0; i < p.head_dim; i++) /* only results: all groups may store the same ones */
+            y[h * p.head_dim + i] = sums[i] * scale;
     }
 }
 
@@ -256,6 +317,6 @@ KERNEL(1) void attention_cpu(__global uchar *q, ulong q_off, __global uchar *k_c
                              __global uchar *y, ulong y_off, struct attention_params p)
 {
     attention_cpu_step((const __global float *)(q + q_off), k_cache + k_off, v_cache + v_off,
-                       (const __global int *)(meta + meta_off), (__global float *)(y + y_off), p,
-                       get_group_id(0), get_num_groups(0));
+                       (const __global int *)(meta + meta_off), (__global float *)(y + y_off), p, 0,
+                       1, get_group_id(0), get_num_groups(0));
 }

@@ -58,6 +58,7 @@
 #endif
 
 /* One call of a step's function: its tensors at t[0 .. 5], its params, the group's share. */
+#define SPLIT_FROM   256 /* position from which cells are split over the groups */
 #define PARAMS(type) (*(const __global struct type *)s->params)
 #define FLOATS(i)    ((__global float *)t[i])
 #define INTS(i)      ((__global int *)t[i])
@@ -90,8 +91,9 @@ static void run_linear(const __global struct cpu_step *s, __global uchar *const 
 #endif
 }
 
-static void run_other(const __global struct cpu_step *s, __global uchar *const *t, uint group,
-                      uint n_groups)
+/* parts, n_splits: of attention. */
+static void run_other(const __global struct cpu_step *s, __global uchar *const *t,
+                      __global float *parts, uint n_splits, uint group, uint n_groups)
 {
     switch (s->code) {
     case CODE_EMBED:
@@ -106,7 +108,12 @@ static void run_other(const __global struct cpu_step *s, __global uchar *const *
         break;
     case CODE_ATTENTION:
         attention_cpu_step(FLOATS(0), t[1], t[2], INTS(3), FLOATS(5), PARAMS(attention_params),
-                           group, n_groups);
+                           parts, n_splits, group, n_groups);
+        break;
+    case CODE_MERGE:
+        if (n_splits > 1)
+            attention_merge_cpu_step(parts, FLOATS(5), PARAMS(attention_params), n_splits, group,
+                                     n_groups);
         break;
     case CODE_ARGMAX:
         argmax_cpu_step(FLOATS(0), INTS(1), FLOATS(2), PARAMS(argmax_params), group, n_groups);
@@ -163,6 +170,7 @@ KERNEL(1) void decode(EACH_ARENA(ARENA_ARGUMENT), const __global struct cpu_step
     const uint group = get_group_id(0), n_groups = get_num_groups(0);
     uint phase = p.phase, token = p.first;
     for (uint n = 0; n < p.n_tokens; n++) {
+        const uint n_splits = p.position + n >= SPLIT_FROM ? p.n_splits : 1;
         enter_token(arenas, &p, token, p.position + n);
         for (uint i = 0; i < p.n_steps; i++) {
             const __global struct cpu_step *s = steps + i;
@@ -173,8 +181,9 @@ KERNEL(1) void decode(EACH_ARENA(ARENA_ARGUMENT), const __global struct cpu_step
             if (s->code >= CODE_LINEAR)
                 run_linear(s, t, share, shares);
             else
-                run_other(s, t, share, shares);
-            if (s->barrier && !meet(control, ++phase, group, n_groups))
+                run_other(s, t, (__global float *)place(arenas, p.parts), n_splits, share, shares);
+            const bool meets = s->barrier || (s->code == CODE_ROPE_KV && n_splits > 1);
+            if (meets && !meet(control, ++phase, group, n_groups))
                 return;
         }
         token = *(__global uint *)place(arenas, p.index);
@@ -183,4 +192,6 @@ KERNEL(1) void decode(EACH_ARENA(ARENA_ARGUMENT), const __global struct cpu_step
             control[CONTROL_FOUND + n] = *(__global uint *)place(arenas, p.found);
         }
     }
+    if (group == 0)
+        control[CONTROL_PHASE] = phase;
 }

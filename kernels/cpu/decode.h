@@ -33,31 +33,35 @@ typedef uint32_t cpu_uint;
 #define CODE_ROPE_KV    7
 #define CODE_ATTENTION  8
 #define CODE_ARGMAX     9
-#define CODE_LINEAR     10
+#define CODE_MERGE      10 /* of the splits of the attention step before it */
+#define CODE_LINEAR     11
 
 struct cpu_step {
     cpu_place at[6]; /* the op's tensors, in order */
     cpu_uint code;
     cpu_uint own;     /* bit i: tensor i is a copy of the group's own, in its share of arena 0 */
     cpu_uint alone;   /* every group does all of it (into its own copy) */
-    cpu_uint barrier; /* the groups meet after it */
+    cpu_uint barrier; /* the groups meet after it (after rope_kv also where attention is split) */
     cpu_uint params[DECODE_PARAMS];
 };
 
 /* Of one launch. */
 struct cpu_decode_params {
     cpu_place meta, index, found; /* int4 {position, slot}, argmax's outputs */
+    cpu_place parts; /* what the splits of attention find: float [n_splits][n_head][2 + head_dim] */
     cpu_place ids[DECODE_TABLES]; /* int: the token's row in each chunk of the table */
     cpu_uint row0[DECODE_TABLES]; /* first row of each chunk */
     cpu_uint n_tables, n_steps;
     cpu_uint own_bytes;             /* of a group's share of arena 0 */
     cpu_uint first, position, slot; /* the token that goes in first */
     cpu_uint n_tokens;
-    cpu_uint phase; /* meetings so far, over all launches */
+    cpu_uint phase;    /* meetings so far, over all launches */
+    cpu_uint n_splits; /* of the cells of a long sequence; 1: none */
 };
 
 /* The control buffer: words. */
 #define CONTROL_DEAD   0  /* not 0: groups waited in vain, results are void */
+#define CONTROL_PHASE  1  /* meetings after the launch */
 #define CONTROL_TOKENS 16 /* arg-max after each token */
 #define CONTROL_FOUND  (CONTROL_TOKENS + DECODE_TOKENS) /* its logit, a float */
 #define CONTROL_PHASES 128 /* each group's meetings so far, a cache line apart */

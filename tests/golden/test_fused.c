@@ -20,7 +20,8 @@
 #include "engine/engine.h"
 #include "engine/model/synth.h"
 
-#define N_PROMPT     21
+#define N_PROMPT     21  /* of most models */
+#define N_LONG       240 /* so long that attention starts to be split on CPU devices */
 #define N_DECODED    40
 #define PER_STEP     8     /* tokens of one step, some more than one launch's worth at times */
 #define SHARE        0.03f /* of the spread of the logits: what a chosen token may be below the best */
@@ -31,14 +32,17 @@ static const char *wanted_device;
 
 static const struct {
     const char *shape, *dtype;
+    uint32_t n_prompt;
 } models[] = {
-    {"tiny,n_layer=3,n_embd=256,n_ff=768,n_head=4,n_head_kv=2,head_dim=64", "q4_0"},
-    {"tiny,n_layer=2,n_embd=576,n_ff=1536,n_head=9,n_head_kv=3,tied=1", "q4_1"},
-    {"tiny,n_layer=2,n_embd=512,n_ff=1280,n_head=8,n_head_kv=8,head_dim=64", "q8_0"},
-    {"tiny,n_layer=4,n_embd=512,n_ff=1024,n_head=4,n_head_kv=2,head_dim=128", "q4_k_m"},
-    {"tiny,n_layer=2,n_embd=512,n_ff=1024,n_head=8,n_head_kv=2,head_dim=64,window=16", "q5_0"},
-    {"tiny,n_layer=2,n_embd=256,n_ff=512,n_head=4,n_head_kv=4,head_dim=64,rope_freqs=1", "q6_k"},
-    {"tiny,n_layer=2,n_embd=512,n_ff=1536,n_head=8,n_head_kv=4,head_dim=64", "f16"},
+    {"tiny,n_layer=3,n_embd=256,n_ff=768,n_head=4,n_head_kv=2,head_dim=64", "q4_0", N_PROMPT},
+    {"tiny,n_layer=2,n_embd=576,n_ff=1536,n_head=9,n_head_kv=3,tied=1", "q4_1", N_LONG},
+    {"tiny,n_layer=2,n_embd=512,n_ff=1280,n_head=8,n_head_kv=8,head_dim=64", "q8_0", N_PROMPT},
+    {"tiny,n_layer=4,n_embd=512,n_ff=1024,n_head=4,n_head_kv=2,head_dim=128", "q4_k_m", N_PROMPT},
+    {"tiny,n_layer=2,n_embd=512,n_ff=1024,n_head=8,n_head_kv=2,head_dim=64,window=16", "q5_0",
+     N_PROMPT},
+    {"tiny,n_layer=2,n_embd=256,n_ff=512,n_head=4,n_head_kv=4,head_dim=64,rope_freqs=1", "q6_k",
+     N_PROMPT},
+    {"tiny,n_layer=2,n_embd=512,n_ff=1536,n_head=8,n_head_kv=4,head_dim=64", "f16", N_PROMPT},
 };
 
 struct loaded {
@@ -52,7 +56,7 @@ static void load(const struct device_list *devices, uint32_t index, const struct
 {
     struct err e = {0};
     const struct engine_options options = {.stepwise = stepwise};
-    const struct load_options loading = {.n_ctx = 128, .n_batch = 64};
+    const struct load_options loading = {.n_ctx = 384, .n_batch = 256};
     if (engine_open(devices, index, &options, &l->engine, &e) != ST_OK ||
         model_load(l->engine, f, &loading, &l->model, &e) != ST_OK ||
         session_open(l->model, &l->session, &e) != ST_OK)
@@ -75,14 +79,14 @@ static void feed(struct loaded *l, const token_id *tokens, uint32_t n, struct st
         fail_msg("%s", e.text);
 }
 
-/* Decodes N_DECODED tokens after the prompt, PER_STEP a step. */
-static void decode(struct loaded *l, const token_id *prompt, token_id *out)
+/* Decodes N_DECODED tokens after the prompt [n_prompt], PER_STEP a step. */
+static void decode(struct loaded *l, const token_id *prompt, uint32_t n_prompt, token_id *out)
 {
     struct err e = {0};
     for (uint32_t n = 0; n < N_DECODED;) {
         struct step_item item = {.session = l->session,
                                  .tokens = n == 0 ? prompt : out + n - 1,
-                                 .n_tokens = n == 0 ? N_PROMPT : 1,
+                                 .n_tokens = n == 0 ? n_prompt : 1,
                                  .want = STEP_GREEDY,
                                  .n_greedy = n + PER_STEP > N_DECODED ? N_DECODED - n : PER_STEP};
         if (model_step(l->model, &item, 1, &e) != ST_OK)
@@ -115,7 +119,7 @@ static double nmse(const float *got, const float *want, uint32_t n)
 }
 
 static void compare(const struct device_list *devices, uint32_t index, const char *path,
-                    const char *dtype)
+                    const char *dtype, uint32_t n_prompt)
 {
     struct err e = {0};
     struct model_file *f;
@@ -125,15 +129,15 @@ static void compare(const struct device_list *devices, uint32_t index, const cha
     struct loaded fused, stepwise;
     load(devices, index, f, false, &fused);
     load(devices, index, f, true, &stepwise);
-    token_id prompt[N_PROMPT], out[N_DECODED];
-    for (uint32_t i = 0; i < N_PROMPT; i++)
+    token_id prompt[N_LONG], out[N_DECODED];
+    for (uint32_t i = 0; i < n_prompt; i++)
         prompt[i] = (token_id)(3 + i * 37 % (n_vocab - 3));
-    decode(&fused, prompt, out);
+    decode(&fused, prompt, n_prompt, out);
 
     struct step_item item, other;
     float worst = 0.0f;
     uint32_t same = 0;
-    feed(&stepwise, prompt, N_PROMPT, &item);
+    feed(&stepwise, prompt, n_prompt, &item);
     for (uint32_t i = 0; i < N_DECODED; i++) {
         const float share = share_below_best(item.logits, n_vocab, out[i]);
         same += share == 0.0f;
@@ -176,7 +180,7 @@ static void test_one_launch_agrees_with_stepwise(void **state)
             if (info->kind != DEVICE_HOST && info->available &&
                 (!wanted_device || strstr(info->name, wanted_device) ||
                  strstr(info->platform, wanted_device)))
-                compare(devices, d, path, models[i].dtype);
+                compare(devices, d, path, models[i].dtype, models[i].n_prompt);
         }
         unlink(path);
     }
