@@ -2,6 +2,7 @@
  * Whatever is wrong is one sentence on standard error and a non-zero exit status. */
 #include <errno.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,18 @@ static const char *find_cache(const struct config *c, char *out, size_t size)
     log_warn("no cache folder=%s reason=%s", log_quote(folder, sizeof folder, out),
              log_quote(reason, sizeof reason, strerror(errno)));
     return NULL;
+}
+
+/* Whether standard error is the journal: systemd says which file that would be. */
+static bool logs_to_journal(void)
+{
+    char own[64];
+    struct stat info;
+    const char *journal = getenv("JOURNAL_STREAM");
+    if (journal == NULL || fstat(STDERR_FILENO, &info) != 0)
+        return false;
+    snprintf(own, sizeof own, "%ju:%ju", (uintmax_t)info.st_dev, (uintmax_t)info.st_ino);
+    return strcmp(own, journal) == 0;
 }
 
 /* Anything but loopback needs keys, unless an option says that it does not. */
@@ -175,7 +188,7 @@ int main(int argc, char **argv)
         print_text(action);
         return EXIT_SUCCESS;
     }
-    log_init(levels[config->log_level], getenv("JOURNAL_STREAM") != NULL);
+    log_init(levels[config->log_level], logs_to_journal());
     signal(SIGPIPE, SIG_IGN);
     request_init();
     status = run(config, action == CONFIG_CHECK, &e);

@@ -13,7 +13,8 @@
 #include "server/route.h"
 
 #define TICK_MS       50
-#define ALIVE_PARTS   3 /* signs of life in an interval of the watchdog */
+#define TELL_NS       200000000u /* between two reports of progress in loading */
+#define ALIVE_PARTS   3          /* signs of life in an interval of the watchdog */
 #define EXIT_AT_ONCE  130
 #define CLOSE_WAIT_MS 2000 /* cancelled jobs come back within a step */
 
@@ -77,6 +78,10 @@ static void update_state(struct service *s)
     if (s->state == SERVICE_DRAINING)
         return;
     if (s->state == SERVICE_LOADING && n_loading > 0) {
+        uint64_t now_ns = clock_now_ns();
+        if (now_ns - s->alive_ns < TELL_NS) /* the manager's socket is not for floods */
+            return;
+        s->alive_ns = now_ns;
         notify_loading(done, total, kernels);
     } else if (s->state == SERVICE_LOADING && n_ready == 0) {
         s->failed = true;

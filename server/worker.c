@@ -209,9 +209,19 @@ static void fail_all(struct worker *w, const struct fault *f)
 
 /* ---- the thread ---- */
 
+static void tell_slots(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    w->n_told = 0;
+    for (uint32_t i = 0; i < w->n_models; i++)
+        w->n_told += slots_describe(w->slots[i], w->told + w->n_told, SLOTS_TOLD_MAX - w->n_told);
+    uv_mutex_unlock(&w->lock);
+}
+
 static void step_begins(void *user)
 {
     struct worker *w = user;
+    tell_slots(w);
     uv_mutex_lock(&w->lock);
     w->status.in_step = true;
     w->status.step_ns = clock_now_ns();
@@ -229,15 +239,6 @@ static void step_ended(void *user)
     w->status.memory = memory;
     uv_mutex_unlock(&w->lock);
     w->unsaved = true; /* a step may have built kernels */
-}
-
-static void tell_slots(struct worker *w)
-{
-    uv_mutex_lock(&w->lock);
-    w->n_told = 0;
-    for (uint32_t i = 0; i < w->n_models; i++)
-        w->n_told += slots_describe(w->slots[i], w->told + w->n_told, SLOTS_TOLD_MAX - w->n_told);
-    uv_mutex_unlock(&w->lock);
 }
 
 /* Waits for a job, a wake-up or the end of `ns` (0: for ever); true: it was the end of `ns`. */

@@ -413,6 +413,46 @@ def test_sigint_twice_ends_at_once(fake_binary):
     assert daemon.wait(2) == 130
 
 
+# ---- the service manager ----
+
+def test_service_manager_is_told(start_fake, tmp_path):
+    """READY after loading, signs of life only while the engine makes progress, STOPPING at the end."""
+    path = str(tmp_path / "notify")
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(path)
+    seen = []
+
+    def listen():
+        while (text := manager.recv(4096)) != b"":
+            seen.append(text.decode())
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+
+    def receive(seconds):
+        start = len(seen)
+        time.sleep(seconds)
+        return "\n".join(seen[start:])
+    daemon = start_fake(env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "300000",
+                             "FAKE_LOAD_MS": "30", "FAKE_STEP_MS": "2000"})
+    started = "\n".join(seen)
+    assert "STATUS=loading" in started and "EXTEND_TIMEOUT_USEC" in started
+    assert started.index("STATUS=loading") < started.index("READY=1")
+    assert receive(1).count("WATCHDOG=1") >= 3  # idle is alive
+    s = daemon.connect()
+    s.sendall(request_bytes(prompt="x", max_tokens=1))
+    assert poll(lambda: daemon.busy_slots() == 1)
+    receive(0.5)
+    assert "WATCHDOG=1" not in receive(0.8)  # a step that hangs is not
+    assert s.recv(65536).startswith(b"HTTP/1.1 200")
+    assert "WATCHDOG=1" in receive(0.5)
+    daemon.stop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.sendto(b"", path)
+    listener.join()
+    manager.close()
+    assert any("STOPPING=1" in text for text in seen)
+
+
 # ---- what keeps it from starting ----
 
 def test_port_taken_is_one_sentence(fake, fake_binary):
