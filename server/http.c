@@ -20,8 +20,8 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-#define STREAM_BLOCK_BYTES (16 * 1024)
-#define LINGER_BYTES       (1024 * 1024) /* read and thrown away after a 413 */
+#define STREAM_BLOCK_BYTES ((size_t)16 * 1024)
+#define LINGER_BYTES       ((size_t)1024 * 1024) /* read and thrown away after a 413 */
 #define SWEEP_MS           250
 #define CLOSE_TURNS        16 /* MHD_run calls that let resumed connections end */
 

@@ -89,6 +89,6 @@ void exchange_end(struct exchange *x); /* the stream is complete */
 /* Ends the exchange without a (further) reply. */
 void exchange_abort(struct exchange *x);
 
-#define HTTP_STREAM_BYTES (64 * 1024)
+#define HTTP_STREAM_BYTES ((size_t)64 * 1024)
 
 #endif

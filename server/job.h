@@ -58,7 +58,7 @@ void output_free(struct output *o);
 bool output_move(struct output *into, struct output *from);
 
 /* Most bytes that wait in a job's outbox before its sequences pause. */
-#define OUTBOX_BYTES (64 * 1024)
+#define OUTBOX_BYTES ((size_t)64 * 1024)
 
 struct outbox {
     uv_mutex_t lock;

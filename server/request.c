@@ -293,7 +293,7 @@ static enum status read_biases(struct reader *r, const struct field *field, cons
     const cJSON *item = value->child;
     for (uint32_t i = 0; i < n; i++, item = item->next) {
         double number, bias;
-        char *end;
+        char *end = NULL;
         const char *name = item->string;
         number = name[0] >= '0' && name[0] <= '9' && strlen(name) <= 10
                      ? (double)strtoll(name, &end, 10)

@@ -181,9 +181,8 @@ static void on_tick(uv_timer_t *tick)
     watch(s, now_ns);
     if (s->state != SERVICE_DRAINING || s->http == NULL)
         return;
-    if (s->jobs == NULL && http_exchanges(s->http) == 0)
-        uv_stop(&s->loop);
-    else if (now_ns > s->drain_end_ns + CLOSE_WAIT_MS * UINT64_C(1000000))
+    bool idle = s->jobs == NULL && http_exchanges(s->http) == 0;
+    if (idle || now_ns > s->drain_end_ns + CLOSE_WAIT_MS * UINT64_C(1000000))
         uv_stop(&s->loop);
     else if (now_ns > s->drain_end_ns && !s->cancelled)
         cancel_all(s);
