@@ -24,8 +24,8 @@
 #define N_LONG       240 /* so long that attention starts to be split on CPU devices */
 #define N_DECODED    40
 #define PER_STEP     8     /* tokens of one step, some more than one launch's worth at times */
-#define SHARE        0.03f /* of the spread of the logits: what a chosen token may be below the best */
-#define NMSE_BOUND   1e-3 /* of logits over the two caches */
+#define SHARE        0.03f /* of the logits' spread: how far below the best a token may be */
+#define NMSE_BOUND   1e-3  /* of logits over the two caches */
 #define EXIT_SKIPPED 77
 
 static const char *wanted_device;
