@@ -168,7 +168,7 @@ static void halves_saturate(void **state)
 }
 
 /* A table of 5 GiB of which only the first and the last row are touched. */
-static void big_table_on(struct device *d)
+__attribute__((unused)) static void big_table_on(struct device *d)
 {
     enum { K = 1024, VOCAB = 5 << 18 };
     const uint64_t row_bytes = K * sizeof(float), table_bytes = row_bytes * VOCAB;
