@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/cl/trial.h"
 #include "server/service.h"
 
 #define TEXT_CEILING_BYTES ((size_t)1 << 20)
@@ -141,13 +142,15 @@ static enum status run(const struct config *c, bool check, struct err *e)
     status = check_exposure(c, &options.address, e);
     if (status != ST_OK)
         goto close_socket;
-    status = device_list_open((uint32_t)c->threads, &devices, e);
+    options.cache_dir = find_cache(c, cache, sizeof cache);
+    status = device_list_cache_dir(options.cache_dir, e);
+    if (status == ST_OK)
+        status = device_list_open((uint32_t)c->threads, &devices, e);
     if (status != ST_OK)
         goto close_socket;
     options.devices = devices;
     options.models = &models;
     options.keys = keys;
-    options.cache_dir = find_cache(c, cache, sizeof cache);
     status = choose_devices(c, &options, e);
     if (status != ST_OK)
         goto close_devices;
@@ -171,6 +174,9 @@ close_keys:
 
 int main(int argc, char **argv)
 {
+    int trial = trial_build_main(argc, argv);
+    if (trial >= 0)
+        return trial;
     static const enum log_level levels[] = {LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG};
     struct strbuf problems;
     struct config *config;

@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/cl/trial.h"
 #include "engine/engine.h"
 
 #define MAX_SLOTS   64
@@ -154,6 +155,21 @@ const struct tokenizer *model_file_tokenizer(const struct model_file *f)
 }
 
 /* ---- devices ---- */
+
+enum status device_list_cache_dir(const char *cache_dir, struct err *e)
+{
+    (void)cache_dir;
+    (void)e;
+    return ST_OK;
+}
+
+/* The fake builds nothing, so nothing is tried in a child. */
+int trial_build_main(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return -1;
+}
 
 enum status device_list_open(uint32_t n_threads, struct device_list **out, struct err *e)
 {
