@@ -29,7 +29,6 @@ struct shape {
 };
 
 struct fused_plan {
-    const struct plan *plan;
     struct device *device;
     struct kernel *kernel;
     struct buffer *table, *work, *control;
@@ -41,7 +40,6 @@ struct fused_plan {
 
 /* What reading the plan fills in. */
 struct reader {
-    const struct plan *plan;
     struct shape *shape;
     struct decode_params *params;
     struct decode_head *head;
@@ -378,14 +376,12 @@ static enum status open_nvidia(const struct plan *plan, struct fused_plan **out,
         status = err_set(e, ST_NO_MEMORY, "one-launch decoding: %zu bytes", table_bytes);
         goto out;
     }
-    f->plan = plan;
     f->device = d;
     f->shape.n_layer = n_layer;
     f->n_groups = device_info(d)->compute_units;
     if (f->n_groups > MAX_GROUPS)
         f->n_groups = MAX_GROUPS;
-    struct reader reader = {.plan = plan,
-                            .shape = &f->shape,
+    struct reader reader = {.shape = &f->shape,
                             .params = &f->params,
                             .head = (struct decode_head *)table,
                             .layers = (struct decode_layer *)(table + sizeof(struct decode_head)),
