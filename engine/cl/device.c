@@ -2,10 +2,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/cl/caps.h"
 #include "engine/cl/impl.h"
 #include "engine/cl/list.h"
+
+/* How long closing may go on writing binaries; what is left is built again another time. */
+#define CLOSE_SAVE_NS 2000000000u
 
 enum status device__usable(const struct device *d, struct err *e)
 {
@@ -104,7 +108,8 @@ void device_close(struct device *d)
                 queue_wait(d, (enum queue_id)q, NULL); /* lost or not: everything goes now */
         prof__discard(d);
         kernel_close(d->fill_kernel);
-        while (kernel_save_next(d))
+        const uint64_t end_ns = clock_now_ns() + CLOSE_SAVE_NS;
+        while (kernel_save_next(d) && clock_now_ns() < end_ns)
             continue;
         staging__close(d);
         program__close_all(d);

@@ -42,7 +42,8 @@ enum status kernel_launch(struct kernel *k, const size_t gws[3], const size_t lw
  * them (tuning points); programs made from text always are. Off at first. */
 void kernel_set_risky(struct device *d, bool risky);
 /* Writes one program's binary to the disk cache, if one is still unwritten: on CPU devices that
- * takes as long as the build, so it is left to the idle moments of the caller and to device_close.
+ * takes as long as the build, so it is left to the idle moments of the caller, and to device_close
+ * for as many as it writes in about two seconds.
  * False when there was nothing to do. */
 bool kernel_save_next(struct device *d);
 
