@@ -20,6 +20,7 @@
 #include "engine/base/err.h"
 #include "engine/cl/device.h"
 #include "engine/cl/prof.h"
+#include "engine/cl/trial.h"
 #include "engine/ops/op.h"
 #include "engine/text/tokenizer.h"
 

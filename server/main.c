@@ -12,7 +12,6 @@
 #include "config/config.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
-#include "engine/cl/trial.h"
 #include "server/service.h"
 
 #define TEXT_CEILING_BYTES ((size_t)1 << 20)

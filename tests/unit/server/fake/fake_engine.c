@@ -9,7 +9,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/cl/trial.h"
 #include "engine/engine.h"
 
 #define MAX_SLOTS   64
