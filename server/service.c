@@ -291,6 +291,10 @@ enum status service_open(struct service *s, const struct service_options *option
 enum status service_run(struct service *s, struct err *e)
 {
     log_info("listening address=%s port=%u", s->options.address.text, s->options.address.port);
+    uint64_t total_bytes = 0;
+    for (uint32_t i = 0; i < s->models->count; i++)
+        total_bytes += s->models->items[i].info->weight_bytes;
+    notify_loading(0, total_bytes, 0); /* the manager's patience is asked for before all else */
     uv_run(&s->loop, UV_RUN_DEFAULT);
     if (!s->failed)
         return ST_OK;
