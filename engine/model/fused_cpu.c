@@ -314,6 +314,52 @@ static void drop_meetings(struct reader *r)
     }
 }
 
+static bool overlap(const struct tensor *a, const struct tensor *b)
+{
+    return a->buffer && a->buffer == b->buffer && a->offset < b->offset + b->bytes &&
+           b->offset < a->offset + a->bytes;
+}
+
+/* Do groups touch the same memory, one of them writing, when one is in step i and another in step
+ * j > i? Values share memory once nobody reads them, which without a meeting between is too soon.
+ * Of one value, what drop_meetings counts on keeps the groups apart: linears write columns of their
+ * own, and in rope_kv and attention a group stays with its KV heads. */
+static bool collide(const struct reader *r, uint32_t i, uint32_t j)
+{
+    const struct plan_step *a = &r->plan->steps[i], *b = &r->plan->steps[j];
+    const bool apart = (a->call.op == OP_LINEAR && b->call.op == OP_LINEAR) ||
+                       (a->call.op == OP_ROPE_KV && b->call.op == OP_ATTENTION);
+    for (uint32_t k = 0; k < OP_MAX_TENSORS; k++) {
+        for (uint32_t l = 0; l < OP_MAX_TENSORS; l++) {
+            const bool written = plan_writes(a->call.op, k) || plan_writes(b->call.op, l);
+            const bool own = (r->table[i].own >> k & 1) || (r->table[j].own >> l & 1);
+            const bool same_value = a->operands[k].value != PLAN_NO_VALUE &&
+                                    a->operands[k].value == b->operands[l].value;
+            if (written && !own && !(apart && same_value) &&
+                overlap(&a->call.tensors[k], &b->call.tensors[l]))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Puts a meeting back where steps without one between them collide. */
+static void restore_meetings(struct reader *r)
+{
+    uint32_t first = 0; /* step since the last meeting */
+    for (uint32_t j = 0; j < r->plan->n_steps; j++) {
+        for (uint32_t i = first; i < j; i++) {
+            if (collide(r, i, j)) {
+                r->table[j - 1].barrier = 1;
+                first = j;
+                break;
+            }
+        }
+        if (r->table[j].barrier)
+            first = j + 1;
+    }
+}
+
 static enum status read_plan(struct reader *r)
 {
     const struct plan *p = r->plan;
@@ -327,6 +373,7 @@ static enum status read_plan(struct reader *r)
         return refuse(r, "the plan is not one of a decoder");
     give_own_copies(r);
     drop_meetings(r);
+    restore_meetings(r);
     add_merges(r);
     return ST_OK;
 }

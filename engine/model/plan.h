@@ -104,6 +104,8 @@ enum status plan_find_bad(struct plan *p, const struct plan_batch *batch, uint32
                           struct err *e);
 /* The tensor of operand i of a step in a full-size run, its buffer included. */
 struct tensor plan_operand_tensor(const struct plan *p, const struct plan_step *s, uint32_t i);
+/* Does the op write this operand (perhaps beside reading it)? */
+bool plan_writes(enum op_id op, uint32_t operand);
 /* Where the logits of the last run's outputs are: float [n_outputs][n_vocab], until the next. */
 struct tensor plan_logits(const struct plan *p);
 /* Line i of the plan for people, one for all steps that differ only in their layer: "linear qkv

@@ -10,8 +10,7 @@
 
 _Static_assert(PLAN_MAX_VALUES <= 64, "sets of values are the bits of a uint64_t");
 
-/* Operands of each op that it writes, and of these the ones whose old content it reads too. */
-static bool writes(enum op_id op, uint32_t operand)
+bool plan_writes(enum op_id op, uint32_t operand)
 {
     static const uint8_t written[OP_COUNT] = {
         [OP_EMBED] = 1 << 2,  [OP_NORM] = 1 << 3,    [OP_QUANTIZE] = 1 << 1,
@@ -37,7 +36,7 @@ static void step_sets(const struct plan_step *s, uint64_t *read, uint64_t *writt
         if (s->operands[i].value == PLAN_NO_VALUE)
             continue;
         uint64_t bit = 1ull << s->operands[i].value;
-        bool is_written = writes(s->call.op, i);
+        bool is_written = plan_writes(s->call.op, i);
         if (is_written)
             *written |= bit;
         if (!is_written || keeps_content(s, i))

@@ -46,6 +46,9 @@ static bool meet(__global uint *control, uint phase, uint group, uint n_groups)
             relax(spins);
         }
     }
+#ifdef CAP_ASM_X86
+    __asm__ volatile("" ::: "memory"); /* what the others wrote is read after this point */
+#endif
     mem_fence(CLK_GLOBAL_MEM_FENCE);
     return true;
 }

@@ -3,11 +3,14 @@
  * On every device that has a one-launch executor, for several dtypes and shapes: tokens that one
  * launch decoded must be among the best under the stepwise logits at their place (the two round
  * differently, so that near ties may part), and the cells that it wrote must give the same logits
- * as cells written stepwise.
+ * as cells written stepwise. Decoded again and again while other threads take the CPUs away at
+ * any moment, the tokens stay the same: no group runs ahead of what another still reads.
  *   test_fused [--device TEXT]   only devices whose name or platform contains TEXT
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +29,8 @@
 #define PER_STEP     8     /* tokens of one step, some more than one launch's worth at times */
 #define SHARE        0.03f /* of the logits' spread: how far below the best a token may be */
 #define NMSE_BOUND   1e-3  /* of logits over the two caches */
+#define N_BUSY       4     /* threads that do nothing but run */
+#define N_REPEATS    100   /* of decoding beside them */
 #define EXIT_SKIPPED 77
 
 static const char *wanted_device;
@@ -118,13 +123,44 @@ static double nmse(const float *got, const float *want, uint32_t n)
     return error / size;
 }
 
-static void compare(const struct device_list *devices, uint32_t index, const char *path,
+static void *keep_busy(void *stop)
+{
+    while (!atomic_load_explicit((_Atomic bool *)stop, memory_order_relaxed))
+        ;
+    return NULL;
+}
+
+/* Decodes the same prompt N_REPEATS times beside busy threads. */
+static void repeat_under_load(const struct device_list *devices, uint32_t index,
+                              const struct model_file *f)
+{
+    static const token_id prompt[] = {1, 70, 300, 17, 260};
+    static _Atomic bool stop;
+    pthread_t threads[N_BUSY];
+    token_id first[N_DECODED], again[N_DECODED];
+    struct loaded l;
+    uint32_t n_others = 0;
+    load(devices, index, f, false, &l);
+    atomic_store(&stop, false);
+    for (int i = 0; i < N_BUSY; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, &stop), 0);
+    for (uint32_t n = 0; n < N_REPEATS; n++) {
+        session_rewind(l.session, 0);
+        decode(&l, prompt, sizeof prompt / sizeof *prompt, n == 0 ? first : again);
+        n_others += n > 0 && memcmp(first, again, sizeof first) != 0;
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < N_BUSY; i++)
+        pthread_join(threads[i], NULL);
+    unload(&l);
+    printf("%s: %u of %d repetitions differ\n", device_list_at(devices, index)->name, n_others,
+           N_REPEATS);
+    assert_int_equal(n_others, 0);
+}
+
+static void compare(const struct device_list *devices, uint32_t index, const struct model_file *f,
                     const char *dtype, uint32_t n_prompt)
 {
-    struct err e = {0};
-    struct model_file *f;
-    if (model_file_open(path, &f, &e) != ST_OK)
-        fail_msg("%s", e.text);
     const uint32_t n_vocab = model_file_info(f)->n_vocab;
     struct loaded fused, stepwise;
     load(devices, index, f, false, &fused);
@@ -154,36 +190,68 @@ static void compare(const struct device_list *devices, uint32_t index, const cha
     assert_true(error <= NMSE_BOUND);
     unload(&fused);
     unload(&stepwise);
-    model_file_close(f);
+}
+
+/* Opens a synthetic model; its file is gone once that is closed. */
+static struct model_file *open_synthetic(const char *shape_text, const char *dtype_text)
+{
+    struct err e = {0};
+    char path[] = "/tmp/oinfer-fused-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    struct synth_shape shape;
+    struct synth_dtype dtype;
+    struct model_file *f;
+    if (synth_shape_parse(shape_text, &shape, &e) != ST_OK ||
+        synth_dtype_parse(dtype_text, &dtype, &e) != ST_OK ||
+        synth_write(&shape, dtype, path, &e) != ST_OK || model_file_open(path, &f, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    unlink(path);
+    return f;
+}
+
+static struct device_list *open_devices(void)
+{
+    struct err e = {0};
+    struct device_list *devices;
+    if (device_list_open(0, &devices, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    return devices;
+}
+
+static bool is_wanted(const struct device_info *info)
+{
+    return info->kind != DEVICE_HOST && info->available &&
+           (!wanted_device || strstr(info->name, wanted_device) ||
+            strstr(info->platform, wanted_device));
 }
 
 static void test_one_launch_agrees_with_stepwise(void **state)
 {
     (void)state;
-    struct err e = {0};
-    struct device_list *devices;
-    if (device_list_open(0, &devices, &e) != ST_OK)
-        fail_msg("%s", e.text);
+    struct device_list *devices = open_devices();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        char path[] = "/tmp/oinfer-fused-XXXXXX";
-        const int fd = mkstemp(path);
-        assert_true(fd >= 0);
-        close(fd);
-        struct synth_shape shape;
-        struct synth_dtype dtype;
-        if (synth_shape_parse(models[i].shape, &shape, &e) != ST_OK ||
-            synth_dtype_parse(models[i].dtype, &dtype, &e) != ST_OK ||
-            synth_write(&shape, dtype, path, &e) != ST_OK)
-            fail_msg("%s", e.text);
-        for (uint32_t d = 0; d < device_list_count(devices); d++) {
-            const struct device_info *info = device_list_at(devices, d);
-            if (info->kind != DEVICE_HOST && info->available &&
-                (!wanted_device || strstr(info->name, wanted_device) ||
-                 strstr(info->platform, wanted_device)))
-                compare(devices, d, path, models[i].dtype, models[i].n_prompt);
-        }
-        unlink(path);
+        struct model_file *f = open_synthetic(models[i].shape, models[i].dtype);
+        for (uint32_t d = 0; d < device_list_count(devices); d++)
+            if (is_wanted(device_list_at(devices, d)))
+                compare(devices, d, f, models[i].dtype, models[i].n_prompt);
+        model_file_close(f);
     }
+    device_list_close(devices);
+}
+
+/* Few rows to a step, so that the groups are apart by whole steps when one loses its CPU. */
+static void test_one_launch_repeats_under_load(void **state)
+{
+    (void)state;
+    struct device_list *devices = open_devices();
+    struct model_file *f = open_synthetic(
+        "n_layer=2,n_embd=64,n_ff=128,n_head=4,n_head_kv=2,n_vocab=512,n_ctx=512", "q8_0");
+    for (uint32_t d = 0; d < device_list_count(devices); d++)
+        if (is_wanted(device_list_at(devices, d)))
+            repeat_under_load(devices, d, f);
+    model_file_close(f);
     device_list_close(devices);
 }
 
@@ -205,6 +273,7 @@ int main(int argc, char **argv)
         printf("skipped: no OpenCL device\n");
         return EXIT_SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_launch_agrees_with_stepwise)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_launch_agrees_with_stepwise),
+                                       cmocka_unit_test(test_one_launch_repeats_under_load)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,8 +30,9 @@ class Daemon:
             raise
 
     def log(self):
-        self.log_file.seek(0)
-        return self.log_file.read().decode("utf-8", "replace")
+        """Reads without moving the offset: the daemon writes at that same one, and a seek here would lose its lines."""
+        number = self.log_file.fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode("utf-8", "replace")
 
     def _until(self, what, seconds, check):
         end = time.monotonic() + seconds
