@@ -202,7 +202,7 @@ static struct model_file *open_synthetic(const char *shape_text, const char *dty
     close(fd);
     struct synth_shape shape;
     struct synth_dtype dtype;
-    struct model_file *f;
+    struct model_file *f = NULL;
     if (synth_shape_parse(shape_text, &shape, &e) != ST_OK ||
         synth_dtype_parse(dtype_text, &dtype, &e) != ST_OK ||
         synth_write(&shape, dtype, path, &e) != ST_OK || model_file_open(path, &f, &e) != ST_OK)
