@@ -109,7 +109,7 @@ static enum status read_number(struct reader *r, const struct field *field, cons
 static enum status read_integer(struct reader *r, const struct field *field, const cJSON *value,
                                 int64_t *out)
 {
-    double number;
+    double number = 0;
     enum status status = read_number(r, field, value, field->min, field->max, &number);
     if (status != ST_OK)
         return status;
@@ -223,7 +223,7 @@ static enum status read_ids(struct reader *r, const struct field *field, const c
         return no_memory(r);
     const cJSON *item = value->child;
     for (uint32_t i = 0; i < n; i++, item = item->next) {
-        double number;
+        double number = 0;
         status = read_number(r, field, item, 0, INT32_MAX, &number);
         if (status != ST_OK)
             return status;
@@ -292,7 +292,7 @@ static enum status read_biases(struct reader *r, const struct field *field, cons
         return no_memory(r);
     const cJSON *item = value->child;
     for (uint32_t i = 0; i < n; i++, item = item->next) {
-        double number, bias;
+        double number, bias = 0;
         char *end = NULL;
         const char *name = item->string;
         number = name[0] >= '0' && name[0] <= '9' && strlen(name) <= 10

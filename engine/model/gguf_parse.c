@@ -47,7 +47,7 @@ static enum status take_name(struct gguf_shard *shard, struct span *s, const cha
 {
     char number[32];
     snprintf(number, sizeof number, "%zu", i);
-    struct gguf_string name;
+    struct gguf_string name = {0};
     enum status status = take_string(s, what, number, &name, e);
     if (status != ST_OK)
         return status;

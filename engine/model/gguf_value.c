@@ -204,7 +204,7 @@ enum status gguf__get_integer(const struct gguf_shard *shard, const char *key, i
 
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *e)
 {
-    int64_t value;
+    int64_t value = 0;
     enum status status = gguf__get_integer(&g->shards[0], key, 0, UINT32_MAX, &value, e);
     if (status == ST_OK)
         *out = (uint32_t)value;

@@ -261,8 +261,8 @@ static enum status find_codec(enum dtype dtype, uint64_t n, const struct codec *
 
 enum status quant_to_f32(enum dtype dtype, const void *src, float *dst, uint64_t n, struct err *e)
 {
-    const struct codec *codec;
-    uint32_t block;
+    const struct codec *codec = NULL;
+    uint32_t block = 1;
     enum status status = find_codec(dtype, n, &codec, &block, e);
     if (status == ST_OK && n > 0)
         codec->to_f32(src, dst, n / block);
@@ -271,8 +271,8 @@ enum status quant_to_f32(enum dtype dtype, const void *src, float *dst, uint64_t
 
 enum status quant_from_f32(enum dtype dtype, const float *src, void *dst, uint64_t n, struct err *e)
 {
-    const struct codec *codec;
-    uint32_t block;
+    const struct codec *codec = NULL;
+    uint32_t block = 1;
     enum status status = find_codec(dtype, n, &codec, &block, e);
     if (status == ST_OK && n > 0)
         codec->from_f32(src, dst, n / block);

@@ -3,6 +3,8 @@
  * ppN: N tokens of a prompt in batches, from an empty context (or after `depth` tokens). tgN: N
  * tokens one after another. A warm-up comes first and is not counted; the rate of each repetition
  * is N over its wall time, and the table shows mean, standard deviation and median of the rates.
+ * With several sequences (tgN x S) each of them generates N tokens, all in the same steps, and the
+ * rate counts the tokens of all.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,14 +19,16 @@
 #include "server/cli/loaded.h"
 
 #define MAX_REPETITIONS 100
+#define MAX_SEQUENCES   STEP_MAX_ITEMS
 #define TEXT_BYTES      64
 
 struct bench {
     struct loaded_options load;
-    uint32_t n_prompt, n_generate, n_repetitions, depth;
+    uint32_t n_prompt, n_generate, n_repetitions, depth, n_sequences;
     const char *format;
     struct loaded loaded;
-    token_id *tokens; /* of the prompts: some fixed pseudo-random ids */
+    struct session *sessions[MAX_SEQUENCES]; /* the first is that of `loaded` */
+    token_id *tokens;                        /* of the prompts: some fixed pseudo-random ids */
     uint32_t n_results;
 };
 
@@ -33,32 +37,48 @@ struct result {
     double mean, deviation, median;
 };
 
-/* Generates n tokens; an end-of-generation token is followed by any other, to go on. */
+/* Generates n tokens of each sequence; an end-of-generation token is followed by any other, to go
+ * on. */
 static enum status generate(struct bench *b, uint32_t n, struct err *e)
 {
-    token_id next = b->tokens[0];
-    for (uint32_t done = 0; done < n;) {
-        struct step_item item = {.session = b->loaded.session,
-                                 .tokens = &next,
-                                 .n_tokens = 1,
-                                 .want = STEP_GREEDY,
-                                 .n_greedy =
-                                     n - done < STEP_MAX_GREEDY ? n - done : STEP_MAX_GREEDY};
-        enum status status = model_step(b->loaded.model, &item, 1, e);
+    const struct tokenizer *tokenizer = model_file_tokenizer(b->loaded.file);
+    token_id next[MAX_SEQUENCES];
+    uint32_t done[MAX_SEQUENCES] = {0};
+    for (uint32_t i = 0; i < b->n_sequences; i++)
+        next[i] = b->tokens[i % n];
+    for (;;) {
+        struct step_item items[MAX_SEQUENCES];
+        uint32_t n_items = 0, which[MAX_SEQUENCES];
+        for (uint32_t i = 0; i < b->n_sequences; i++) {
+            if (done[i] == n)
+                continue;
+            which[n_items] = i;
+            items[n_items++] = (struct step_item){
+                .session = b->sessions[i],
+                .tokens = &next[i],
+                .n_tokens = 1,
+                .want = STEP_GREEDY,
+                .n_greedy = n - done[i] < STEP_MAX_GREEDY ? n - done[i] : STEP_MAX_GREEDY};
+        }
+        if (n_items == 0)
+            return ST_OK;
+        enum status status = model_step(b->loaded.model, items, n_items, e);
         if (status != ST_OK)
             return status;
-        done += item.n_out;
-        next = item.greedy[item.n_out - 1];
-        if (tokenizer_is_eog(model_file_tokenizer(b->loaded.file), next))
-            next = b->tokens[done];
+        for (uint32_t j = 0; j < n_items; j++) {
+            const uint32_t i = which[j];
+            done[i] += items[j].n_out;
+            next[i] = items[j].greedy[items[j].n_out - 1];
+            if (tokenizer_is_eog(tokenizer, next[i]))
+                next[i] = b->tokens[done[i]];
+        }
     }
-    return ST_OK;
 }
 
 static enum status prompt(struct bench *b, uint32_t n, struct err *e)
 {
     struct step_item item;
-    return loaded_feed(&b->loaded, b->tokens, n, STEP_GREEDY, &item, e);
+    return loaded_feed(&b->loaded, b->sessions[0], b->tokens, n, STEP_GREEDY, &item, e);
 }
 
 static int compare_rates(const void *a, const void *b)
@@ -80,25 +100,40 @@ static void summarise(double *rates, uint32_t n, struct result *r)
     r->median = n % 2 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2.0;
 }
 
+/* One of the two tests. */
+struct test {
+    const char *name;
+    uint32_t n, n_sequences;
+    enum status (*work)(struct bench *b, uint32_t n, struct err *e);
+};
+
 /* Runs one test: the first of the runs is the warm-up. */
-static enum status measure(struct bench *b, const char *name, uint32_t n,
-                           enum status (*work)(struct bench *b, uint32_t n, struct err *e),
-                           struct result *r, struct err *e)
+static enum status measure(struct bench *b, const struct test *test, struct result *r,
+                           struct err *e)
 {
     double rates[MAX_REPETITIONS];
-    snprintf(r->test, sizeof r->test, b->depth ? "%s%u @ d%u" : "%s%u", name, n, b->depth);
+    char sequences[16] = "", depth[24] = "";
+    if (test->n_sequences > 1)
+        snprintf(sequences, sizeof sequences, " x %u", test->n_sequences);
+    if (b->depth > 0)
+        snprintf(depth, sizeof depth, " @ d%u", b->depth);
+    snprintf(r->test, sizeof r->test, "%s%u%s%s", test->name, test->n, sequences, depth);
     for (uint32_t i = 0; i <= b->n_repetitions; i++) {
-        session_rewind(b->loaded.session, 0);
         enum status status = ST_OK;
-        if (b->depth > 0)
-            status = loaded_feed(&b->loaded, b->tokens, b->depth, STEP_NOTHING, NULL, e);
+        for (uint32_t s = 0; s < test->n_sequences && status == ST_OK; s++) {
+            session_rewind(b->sessions[s], 0);
+            if (b->depth > 0)
+                status = loaded_feed(&b->loaded, b->sessions[s], b->tokens, b->depth, STEP_NOTHING,
+                                     NULL, e);
+        }
         uint64_t start_ns = clock_now_ns();
         if (status == ST_OK)
-            status = work(b, n, e);
+            status = test->work(b, test->n, e);
         if (status != ST_OK)
             return status;
         if (i > 0)
-            rates[i - 1] = n * 1e9 / (double)(clock_now_ns() - start_ns);
+            rates[i - 1] =
+                (double)test->n * test->n_sequences * 1e9 / (double)(clock_now_ns() - start_ns);
     }
     summarise(rates, b->n_repetitions, r);
     return ST_OK;
@@ -196,25 +231,42 @@ static enum status make_tokens(struct bench *b, uint32_t n, struct err *e)
     return ST_OK;
 }
 
+static enum status open_sessions(struct bench *b, struct err *e)
+{
+    enum status status = ST_OK;
+    b->sessions[0] = b->loaded.session;
+    for (uint32_t i = 1; i < b->n_sequences && status == ST_OK; i++)
+        status = session_open(b->loaded.model, &b->sessions[i], e);
+    return status;
+}
+
+static void close_all(struct bench *b)
+{
+    for (uint32_t i = 1; i < b->n_sequences; i++)
+        session_close(b->sessions[i]);
+    mem_free(b->tokens);
+    loaded_close(&b->loaded);
+}
+
 static enum status bench(struct bench *b, struct err *e)
 {
     const struct format *format = find_format(b->format);
     uint32_t longest = b->n_prompt > b->n_generate ? b->n_prompt : b->n_generate;
     if (!b->load.n_ctx)
         b->load.n_ctx = b->depth + longest + 1;
+    b->load.n_slots = b->n_sequences;
     enum status status = loaded_open(&b->load, &b->loaded, e);
     if (status == ST_OK)
+        status = open_sessions(b, e);
+    if (status == ST_OK)
         status = make_tokens(b, b->depth + longest + 1, e);
-    const struct {
-        const char *name;
-        uint32_t n;
-        enum status (*work)(struct bench *b, uint32_t n, struct err *e);
-    } tests[] = {{"pp", b->n_prompt, prompt}, {"tg", b->n_generate, generate}};
+    const struct test tests[] = {{"pp", b->n_prompt, 1, prompt},
+                                 {"tg", b->n_generate, b->n_sequences, generate}};
     for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == ST_OK; i++) {
         struct result result;
         if (tests[i].n == 0)
             continue;
-        status = measure(b, tests[i].name, tests[i].n, tests[i].work, &result, e);
+        status = measure(b, &tests[i], &result, e);
         if (status != ST_OK)
             break;
         format->print(b, &result);
@@ -227,8 +279,7 @@ static enum status bench(struct bench *b, struct err *e)
         printf("\nload %.0f ms, peak resident %.1f MiB\n",
                model_load_report(b->loaded.model)->load_ms,
                (double)mem_peak_resident_bytes() / (1 << 20));
-    mem_free(b->tokens);
-    loaded_close(&b->loaded);
+    close_all(b);
     return status;
 }
 
@@ -238,6 +289,7 @@ int cli_bench(int argc, char **argv)
                       .n_prompt = 512,
                       .n_generate = 128,
                       .n_repetitions = 5,
+                      .n_sequences = 1,
                       .format = "md"};
     const struct arg args[] = {
         {"-m", "--model", "FILE", ARG_TEXT, &b.load.path, true, "GGUF file"},
@@ -245,6 +297,7 @@ int cli_bench(int argc, char **argv)
         {"-n", "--n-gen", "N", ARG_COUNT, &b.n_generate, false, "generated tokens (128); 0: none"},
         {"-r", "--repetitions", "N", ARG_COUNT, &b.n_repetitions, false, "counted runs (5)"},
         {"-d", "--n-depth", "N", ARG_COUNT, &b.depth, false, "tokens in the context before (0)"},
+        {"--sequences", NULL, "N", ARG_COUNT, &b.n_sequences, false, "generate N at once (1)"},
         {"--device", NULL, "NAME", ARG_TEXT, &b.load.device, false, "index, part of a name, host"},
         {"--threads", "-t", "N", ARG_COUNT, &b.load.n_threads, false, "of CPU devices (all)"},
         {"--batch", "-b", "N", ARG_COUNT, &b.load.n_batch, false, "prompt tokens per step (512)"},
@@ -259,6 +312,10 @@ int cli_bench(int argc, char **argv)
         return done;
     if (!find_format(b.format) || b.n_repetitions < 1 || b.n_repetitions > MAX_REPETITIONS) {
         fprintf(stderr, "oinfer bench: -o is md, csv or json; -r is 1 to %d\n", MAX_REPETITIONS);
+        return CLI_USAGE;
+    }
+    if (b.n_sequences < 1 || b.n_sequences > MAX_SEQUENCES) {
+        fprintf(stderr, "oinfer bench: --sequences is %u, 1 to %d\n", b.n_sequences, MAX_SEQUENCES);
         return CLI_USAGE;
     }
     log_init(LOG_WARN, 0);

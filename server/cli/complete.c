@@ -100,7 +100,7 @@ static enum status continue_sampled(struct run *r, uint32_t n_predict, const flo
         if (status != ST_OK || session_length(r->loaded.session) == model_n_ctx(r->loaded.model))
             return status;
         struct step_item item;
-        status = loaded_feed(&r->loaded, &sample.id, 1, STEP_LOGITS, &item, e);
+        status = loaded_feed(&r->loaded, r->loaded.session, &sample.id, 1, STEP_LOGITS, &item, e);
         if (status != ST_OK)
             return status;
         logits = item.logits;
@@ -114,7 +114,8 @@ static enum status generate(struct run *r, const struct completion *c,
     struct step_item item;
     enum step_want want = c->n_predict == 0 ? STEP_NOTHING : r->sampler ? STEP_LOGITS : STEP_GREEDY;
     uint64_t start_ns = clock_now_ns();
-    enum status status = loaded_feed(&r->loaded, prompt->ids, prompt->count, want, &item, e);
+    enum status status =
+        loaded_feed(&r->loaded, r->loaded.session, prompt->ids, prompt->count, want, &item, e);
     r->prompt_ns = clock_now_ns() - start_ns;
     if (status != ST_OK || c->n_predict == 0)
         return status;

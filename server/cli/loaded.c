@@ -42,7 +42,7 @@ enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct
         .stepwise = o->stepwise,
         .force = o->force,
     };
-    struct load_options load = {.n_ctx = o->n_ctx, .n_batch = o->n_batch};
+    struct load_options load = {.n_ctx = o->n_ctx, .n_batch = o->n_batch, .n_slots = o->n_slots};
     uint32_t index, n = 1;
     enum status status = parse_kv(o->kv, &load.kv, e);
     if (status == ST_OK)
@@ -74,15 +74,15 @@ void loaded_close(struct loaded *l)
     *l = (struct loaded){0};
 }
 
-enum status loaded_feed(struct loaded *l, const token_id *tokens, uint32_t n, enum step_want want,
-                        struct step_item *last, struct err *e)
+enum status loaded_feed(struct loaded *l, struct session *session, const token_id *tokens,
+                        uint32_t n, enum step_want want, struct step_item *last, struct err *e)
 {
     uint32_t n_batch = model_n_batch(l->model);
     struct step_item item = {0};
     enum status status = ST_OK;
     for (uint32_t done = 0; done < n && status == ST_OK;) {
         uint32_t count = n - done < n_batch ? n - done : n_batch;
-        item = (struct step_item){.session = l->session,
+        item = (struct step_item){.session = session,
                                   .tokens = tokens + done,
                                   .n_tokens = count,
                                   .want = done + count == n ? want : STEP_NOTHING,

@@ -10,6 +10,7 @@ struct loaded_options {
     const char *force;         /* engine_options.force */
     const char *kv;            /* "f16" "f32" "q8_0" */
     uint32_t n_threads, n_ctx, n_batch;
+    uint32_t n_slots; /* sessions that the caller may open; 0: one */
     bool stepwise;
 };
 
@@ -18,7 +19,7 @@ struct loaded {
     struct engine *engine;
     struct model_file *file;
     struct model *model;
-    struct session *session;
+    struct session *session; /* the first; the caller opens and closes more */
 };
 
 /* The user's cache folder for compiled kernels ($XDG_CACHE_HOME/oinfer or ~/.cache/oinfer), in
@@ -27,9 +28,9 @@ const char *loaded_cache_folder(char *buffer, size_t n);
 /* On failure everything is closed again. */
 enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct err *e);
 void loaded_close(struct loaded *l);
-/* Appends tokens to the session in steps of at most n_batch; the last one wants `want` (greedy: one
+/* Appends tokens to a session in steps of at most n_batch; the last one wants `want` (greedy: one
  * token). *last, if not NULL, is that step's item. */
-enum status loaded_feed(struct loaded *l, const token_id *tokens, uint32_t n, enum step_want want,
-                        struct step_item *last, struct err *e);
+enum status loaded_feed(struct loaded *l, struct session *session, const token_id *tokens,
+                        uint32_t n, enum step_want want, struct step_item *last, struct err *e);
 
 #endif

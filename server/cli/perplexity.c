@@ -46,7 +46,8 @@ static enum status score_chunk(struct perplexity *p, const token_id *tokens, uin
 {
     uint32_t first = n / 2, n_vocab = model_file_info(p->loaded.file)->n_vocab;
     session_rewind(p->loaded.session, 0);
-    enum status status = loaded_feed(&p->loaded, tokens, first, STEP_NOTHING, NULL, e);
+    enum status status =
+        loaded_feed(&p->loaded, p->loaded.session, tokens, first, STEP_NOTHING, NULL, e);
     uint32_t most = model_n_batch(p->loaded.model);
     if (most > STEP_MAX_LOGITS)
         most = STEP_MAX_LOGITS;

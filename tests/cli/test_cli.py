@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`oinfer` as a user meets it: help, exit statuses, inspect and mkmodel. test_cli.py OINFER"""
+import json
 import os
 import subprocess
 import sys
@@ -86,6 +87,20 @@ class Cli(unittest.TestCase):
         self.assert_refused(oinfer("inspect", path), 1, "not a GGUF file")
         self.assert_refused(oinfer("inspect", self.path("absent")), 1, "No such file")
         self.assert_refused(oinfer("inspect", self.folder.name), 1, "not a regular file")
+
+    def test_bench(self):
+        """Rates of both tests, also of several sequences at once, as JSON; limits are named."""
+        model = self.make()
+        done = oinfer("bench", "-m", model, "-p", "8", "-n", "4", "-r", "2", "--sequences", "3", "--device", "host",
+                      "-o", "json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = json.loads(done.stdout)
+        self.assertEqual([row["test"] for row in rows], ["pp8", "tg4 x 3"])
+        for row in rows:
+            self.assertGreater(row["avg_ts"], 0)
+            self.assertGreater(row["median_ts"], 0)
+        self.assert_refused(oinfer("bench", "-m", model, "--sequences", "65"), 2, "65", "1 to 64")
+        self.assert_refused(oinfer("bench", "-m", model, "-r", "0"), 2, "-r")
 
 
 if __name__ == "__main__":
