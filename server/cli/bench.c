@@ -4,7 +4,9 @@
  * tokens one after another. A warm-up comes first and is not counted; the rate of each repetition
  * is N over its wall time, and the table shows mean, standard deviation and median of the rates.
  * With several sequences (tgN x S) each of them generates N tokens, all in the same steps, and the
- * rate counts the tokens of all.
+ * rate counts the tokens of all. --breakdown runs each test once more with every kernel measured,
+ * and says how much of a token's time the device was busy; the rest is gaps between kernels and the
+ * host's work.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +27,7 @@
 struct bench {
     struct loaded_options load;
     uint32_t n_prompt, n_generate, n_repetitions, depth, n_sequences;
+    bool breakdown;
     const char *format;
     struct loaded loaded;
     struct session *sessions[MAX_SEQUENCES]; /* the first is that of `loaded` */
@@ -35,6 +38,8 @@ struct bench {
 struct result {
     char test[TEXT_BYTES]; /* "pp512", "tg128 @ d2048" */
     double mean, deviation, median;
+    /* of a token, of the measured run; 0 without --breakdown */
+    double token_us, kernel_us, launches;
 };
 
 /* Generates n tokens of each sequence; an end-of-generation token is followed by any other, to go
@@ -107,36 +112,70 @@ struct test {
     enum status (*work)(struct bench *b, uint32_t n, struct err *e);
 };
 
+/* Runs a test once; *seconds is its wall time. */
+static enum status run_once(struct bench *b, const struct test *test, double *seconds,
+                            struct err *e)
+{
+    for (uint32_t s = 0; s < test->n_sequences; s++) {
+        session_rewind(b->sessions[s], 0);
+        enum status status = ST_OK;
+        if (b->depth > 0)
+            status =
+                loaded_feed(&b->loaded, b->sessions[s], b->tokens, b->depth, STEP_NOTHING, NULL, e);
+        if (status != ST_OK)
+            return status;
+    }
+    const uint64_t start_ns = clock_now_ns();
+    enum status status = test->work(b, test->n, e);
+    *seconds = (double)(clock_now_ns() - start_ns) / 1e9;
+    return status;
+}
+
+/* One more run, in which every kernel is measured. */
+static enum status break_down(struct bench *b, const struct test *test, struct result *r,
+                              struct err *e)
+{
+    struct prof_report *report = mem_zalloc(sizeof *report);
+    if (!report)
+        return err_set(e, ST_NO_MEMORY, "bench: a report of %zu bytes", sizeof *report);
+    double seconds = 0;
+    enum status status = engine_profile(b->loaded.engine, true, e);
+    if (status == ST_OK)
+        status = run_once(b, test, &seconds, e);
+    if (status == ST_OK)
+        status = engine_collect(b->loaded.engine, report, e);
+    if (status == ST_OK)
+        status = engine_profile(b->loaded.engine, false, e);
+    const double n_tokens = (double)test->n * test->n_sequences;
+    r->token_us = seconds * 1e6 / n_tokens;
+    r->kernel_us = (double)report->compute_busy_ns / 1e3 / n_tokens;
+    r->launches = (double)report->launches / n_tokens;
+    mem_free(report);
+    return status;
+}
+
 /* Runs one test: the first of the runs is the warm-up. */
 static enum status measure(struct bench *b, const struct test *test, struct result *r,
                            struct err *e)
 {
     double rates[MAX_REPETITIONS];
     char sequences[16] = "", depth[24] = "";
+    *r = (struct result){0};
     if (test->n_sequences > 1)
         snprintf(sequences, sizeof sequences, " x %u", test->n_sequences);
     if (b->depth > 0)
         snprintf(depth, sizeof depth, " @ d%u", b->depth);
     snprintf(r->test, sizeof r->test, "%s%u%s%s", test->name, test->n, sequences, depth);
     for (uint32_t i = 0; i <= b->n_repetitions; i++) {
-        enum status status = ST_OK;
-        for (uint32_t s = 0; s < test->n_sequences && status == ST_OK; s++) {
-            session_rewind(b->sessions[s], 0);
-            if (b->depth > 0)
-                status = loaded_feed(&b->loaded, b->sessions[s], b->tokens, b->depth, STEP_NOTHING,
-                                     NULL, e);
-        }
-        uint64_t start_ns = clock_now_ns();
-        if (status == ST_OK)
-            status = test->work(b, test->n, e);
+        double seconds = 0;
+        const enum status status = run_once(b, test, &seconds, e);
         if (status != ST_OK)
             return status;
         if (i > 0)
-            rates[i - 1] =
-                (double)test->n * test->n_sequences * 1e9 / (double)(clock_now_ns() - start_ns);
+            rates[i - 1] = (double)test->n * test->n_sequences / seconds;
     }
     summarise(rates, b->n_repetitions, r);
-    return ST_OK;
+    return b->breakdown ? break_down(b, test, r, e) : ST_OK;
 }
 
 /* ---- output ---- */
@@ -153,6 +192,11 @@ static void print_md(struct bench *b, const struct result *r)
            info->quantisation, (double)info->weight_bytes / (1 << 20), (double)info->n_params / 1e6,
            device_info(engine_device(b->loaded.engine))->name, b->load.n_threads, r->test, r->mean,
            r->deviation, r->median);
+    if (b->breakdown)
+        printf("| | | | | | | %s: %.1f us a token | kernels %.1f us | gaps and host %.1f %%, %.2f "
+               "launches |\n",
+               r->test, r->token_us, r->kernel_us, 100.0 * (1.0 - r->kernel_us / r->token_us),
+               r->launches);
 }
 
 /* A field of CSV or JSON text: quotes and backslashes escaped as the format asks. */
@@ -175,14 +219,14 @@ static void print_csv(struct bench *b, const struct result *r)
     const struct model_file_info *info = model_file_info(b->loaded.file);
     if (b->n_results == 0)
         printf("model,dtype,size_bytes,n_params,device,n_threads,test,avg_ts,stddev_ts,median_ts,"
-               "load_ms,peak_rss_bytes\n");
+               "load_ms,peak_rss_bytes,token_us,kernel_us,launches_per_token\n");
     print_quoted(info->name, "\"\"", "\\");
     printf(",%s,%llu,%llu,", info->quantisation, (unsigned long long)info->weight_bytes,
            (unsigned long long)info->n_params);
     print_quoted(device_info(engine_device(b->loaded.engine))->name, "\"\"", "\\");
-    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu\n", b->load.n_threads, r->test, r->mean, r->deviation,
-           r->median, model_load_report(b->loaded.model)->load_ms,
-           (unsigned long long)mem_peak_resident_bytes());
+    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu,%.2f,%.2f,%.3f\n", b->load.n_threads, r->test, r->mean,
+           r->deviation, r->median, model_load_report(b->loaded.model)->load_ms,
+           (unsigned long long)mem_peak_resident_bytes(), r->token_us, r->kernel_us, r->launches);
 }
 
 static void print_json(struct bench *b, const struct result *r)
@@ -196,11 +240,15 @@ static void print_json(struct bench *b, const struct result *r)
     print_quoted(device_info(engine_device(b->loaded.engine))->name, "\\\"", "\\\\");
     printf(
         ",\"n_threads\":%u,\"test\":\"%s\",\"avg_ts\":%.4f,\"stddev_ts\":%.4f,\"median_ts\":%.4f,"
-        "\"load_ms\":%.1f,\"kv_bytes\":%llu,\"peak_rss_bytes\":%llu}",
+        "\"load_ms\":%.1f,\"kv_bytes\":%llu,\"peak_rss_bytes\":%llu",
         b->load.n_threads, r->test, r->mean, r->deviation, r->median,
         model_load_report(b->loaded.model)->load_ms,
         (unsigned long long)model_load_report(b->loaded.model)->kv_bytes,
         (unsigned long long)mem_peak_resident_bytes());
+    if (b->breakdown)
+        printf(",\"token_us\":%.2f,\"kernel_us\":%.2f,\"launches_per_token\":%.3f", r->token_us,
+               r->kernel_us, r->launches);
+    printf("}");
 }
 
 static const struct format {
@@ -298,6 +346,7 @@ int cli_bench(int argc, char **argv)
         {"-r", "--repetitions", "N", ARG_COUNT, &b.n_repetitions, false, "counted runs (5)"},
         {"-d", "--n-depth", "N", ARG_COUNT, &b.depth, false, "tokens in the context before (0)"},
         {"--sequences", NULL, "N", ARG_COUNT, &b.n_sequences, false, "generate N at once (1)"},
+        {"--breakdown", NULL, NULL, ARG_FLAG, &b.breakdown, false, "kernel time, gaps, launches"},
         {"--device", NULL, "NAME", ARG_TEXT, &b.load.device, false, "index, part of a name, host"},
         {"--threads", "-t", "N", ARG_COUNT, &b.load.n_threads, false, "of CPU devices (all)"},
         {"--batch", "-b", "N", ARG_COUNT, &b.load.n_batch, false, "prompt tokens per step (512)"},

@@ -91,14 +91,16 @@ class Cli(unittest.TestCase):
     def test_bench(self):
         """Rates of both tests, also of several sequences at once, as JSON; limits are named."""
         model = self.make()
-        done = oinfer("bench", "-m", model, "-p", "8", "-n", "4", "-r", "2", "--sequences", "3", "--device", "host",
-                      "-o", "json")
+        done = oinfer("bench", "-m", model, "-p", "8", "-n", "4", "-r", "2", "--sequences", "3", "--breakdown",
+                      "--device", "host", "-o", "json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         rows = json.loads(done.stdout)
         self.assertEqual([row["test"] for row in rows], ["pp8", "tg4 x 3"])
         for row in rows:
             self.assertGreater(row["avg_ts"], 0)
             self.assertGreater(row["median_ts"], 0)
+            self.assertTrue(0 < row["kernel_us"] <= row["token_us"], row)
+            self.assertGreater(row["launches_per_token"], 0)
         self.assert_refused(oinfer("bench", "-m", model, "--sequences", "65"), 2, "65", "1 to 64")
         self.assert_refused(oinfer("bench", "-m", model, "-r", "0"), 2, "-r")
 
