@@ -21,7 +21,9 @@
 #include "engine/cl/device.h"
 #include "engine/cl/prof.h"
 #include "engine/cl/trial.h"
+#include "engine/ops/catalogue.h"
 #include "engine/ops/op.h"
+#include "engine/ops/opbench.h"
 #include "engine/text/tokenizer.h"
 
 /* ---- model files ---- */

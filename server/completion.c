@@ -5,9 +5,12 @@
  */
 #include "server/completion.h"
 
+#include <string.h>
+
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "server/op_job.h"
 #include "server/prepare.h"
 #include "server/reply.h"
 #include "server/route.h"
@@ -40,6 +43,16 @@ static void write_completion(struct strbuf *out, const struct job *j)
     reply_completion(out, j, j->results);
 }
 
+static void reply_operator(struct service *s, struct job *j)
+{
+    struct strbuf body;
+    const struct op_request *request = j->op->request;
+    struct http_header ignored = {"X-OInfer-Ignored", request->ignored};
+    strbuf_init(&body, REPLY_CEILING_BYTES);
+    const char *type = op_job_reply(j, &body);
+    route_reply(s, j->exchange, 200, type, &ignored, request->ignored[0] != '\0', &body);
+}
+
 /* Moves what the outbox holds to the results. The job's fault is the worker's until it is done, so
  * that memory was short is only noted here. */
 static void gather_results(struct job *j)
@@ -59,6 +72,8 @@ static void reply_done(struct service *s, struct job *j)
         stream_finish(s, j);
     else if (j->failed)
         route_fault(s, j->exchange, &j->fault);
+    else if (j->kind == JOB_OPERATOR)
+        reply_operator(s, j);
     else
         reply_json(s, j, write_completion);
 }
@@ -70,6 +85,10 @@ static void log_done(const struct job *j)
     if (j->failed)
         log_info("job failed job=%llu code=%s reason=%s", (unsigned long long)j->id,
                  fault_code(j->fault.kind), log_quote(quoted, sizeof quoted, j->fault.message));
+    else if (j->kind == JOB_OPERATOR)
+        log_info("job done job=%llu op=%s queue_ms=%.1f run_ms=%.1f", (unsigned long long)j->id,
+                 api_op_name(j->op->op), (double)(t->started_ns - t->arrived_ns) / 1e6,
+                 (double)j->op->run_ns / 1e6);
     else
         log_info("job done job=%llu model=%s queue_ms=%.1f cached=%llu prompt=%llu prompt_ms=%.1f "
                  "predicted=%llu predicted_ms=%.1f",
@@ -94,13 +113,19 @@ void completion_fail(struct service *s, struct job *j, const struct fault *f)
 static void prepare(uv_work_t *work)
 {
     struct job *j = work->data;
-    prepare_job(j, strbuf_text(&j->body), j->body.length, j->service->models, &j->service->limits);
+    if (j->kind == JOB_OPERATOR)
+        op_job_prepare(j, strbuf_text(&j->body), j->body.length);
+    else
+        prepare_job(j, strbuf_text(&j->body), j->body.length, j->service->models,
+                    &j->service->limits);
     strbuf_free(&j->body);
 }
 
 /* Makes what the reply is gathered in; false when out of memory. */
 static bool open_reply(struct job *j)
 {
+    if (j->kind == JOB_OPERATOR)
+        return true;
     if (j->request->stream) {
         j->stream = stream_open(j);
         return j->stream != NULL;
@@ -123,17 +148,23 @@ static void enqueue(struct service *s, struct job *j)
     completion_fail(s, j, &f);
 }
 
+/* Does it go through the queue to a worker? */
+static bool is_queued(enum job_kind kind)
+{
+    return kind == JOB_COMPLETION || kind == JOB_OPERATOR;
+}
+
 static void after_prepare(uv_work_t *work, int status)
 {
     struct job *j = work->data;
     struct service *s = j->service;
     (void)status; /* the work is never cancelled */
     s->n_preparing--;
-    if (j->kind == JOB_COMPLETION && !j->failed && j->exchange != NULL) {
+    if (is_queued(j->kind) && !j->failed && j->exchange != NULL) {
         enqueue(s, j);
         return;
     }
-    if (j->kind == JOB_COMPLETION)
+    if (is_queued(j->kind))
         scheduler_release(s->scheduler);
     if (j->exchange != NULL) {
         if (j->failed)
@@ -144,13 +175,27 @@ static void after_prepare(uv_work_t *work, int status)
     close_job(s, j);
 }
 
-/* Makes the job of an exchange and has it prepared; the scheduler has a place for a completion. */
-static void start_job(struct service *s, struct exchange *x, enum job_kind kind)
+/* A job of that kind with what an operator needs of the headers; NULL when out of memory. */
+static struct job *open_job(struct exchange *x, enum job_kind kind)
 {
     struct job *j = job_open(kind);
+    if (j == NULL || kind != JOB_OPERATOR)
+        return j;
+    j->op = op_job_open(api_op_find(strrchr(exchange_path(x), '/') + 1),
+                        exchange_header(x, "Content-Type"), exchange_header(x, "Accept"));
+    if (j->op != NULL)
+        return j;
+    job_close(j);
+    return NULL;
+}
+
+/* Makes the job of an exchange and has it prepared; the scheduler has a place for a queued one. */
+static void start_job(struct service *s, struct exchange *x, enum job_kind kind)
+{
+    struct job *j = open_job(x, kind);
     struct fault f;
     if (j == NULL) {
-        if (kind == JOB_COMPLETION)
+        if (is_queued(kind))
             scheduler_release(s->scheduler);
         fault_set(&f, FAULT_MEMORY, NULL, "out of memory");
         route_fault(s, x, &f);
@@ -194,7 +239,7 @@ static bool find_obstacle(struct service *s, struct fault *f)
     return true;
 }
 
-void completion_start(struct service *s, struct exchange *x)
+static void start_queued(struct service *s, struct exchange *x, enum job_kind kind)
 {
     struct fault f;
     if (find_obstacle(s, &f)) {
@@ -208,7 +253,25 @@ void completion_start(struct service *s, struct exchange *x)
         route_fault(s, x, &f);
         return;
     }
-    start_job(s, x, JOB_COMPLETION);
+    start_job(s, x, kind);
+}
+
+void completion_start(struct service *s, struct exchange *x)
+{
+    start_queued(s, x, JOB_COMPLETION);
+}
+
+void completion_operator(struct service *s, struct exchange *x)
+{
+    struct fault f;
+    const char *name = strrchr(exchange_path(x), '/') + 1;
+    if (api_op_find(name) == API_COUNT) {
+        fault_set(&f, FAULT_OPERATOR, NULL,
+                  "there is no operator \"%.60s\"; GET /v1/ops lists them", name);
+        route_fault(s, x, &f);
+        return;
+    }
+    start_queued(s, x, JOB_OPERATOR);
 }
 
 void completion_tokenize(struct service *s, struct exchange *x)
@@ -243,7 +306,8 @@ void completion_news(struct service *s, struct job *j, bool done)
         return;
     }
     scheduler_returned(s->scheduler, j);
-    metrics_count_job(&s->metrics, j);
+    if (j->kind == JOB_COMPLETION)
+        metrics_count_job(&s->metrics, j);
     if (j->exchange != NULL) {
         if (j->stream == NULL)
             gather_results(j);

@@ -14,6 +14,7 @@ struct service;
 void completion_start(struct service *s, struct exchange *x);
 void completion_tokenize(struct service *s, struct exchange *x);
 void completion_detokenize(struct service *s, struct exchange *x);
+void completion_operator(struct service *s, struct exchange *x);
 
 /* A worker has news of a job; with done it is the loop's again. */
 void completion_news(struct service *s, struct job *j, bool done);

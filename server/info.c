@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "server/json.h"
 #include "server/openapi.h"
+#include "server/ops/catalogue.h"
 #include "server/reply.h"
 #include "server/route.h"
 #include "server/service.h"
@@ -507,6 +508,23 @@ void info_metrics(struct service *s, struct exchange *x)
     metrics_put_family(&body, "oinfer_build_info", "gauge", "Version of the daemon.");
     metrics_put_value(&body, "oinfer_build_info", "version", OINFER_VERSION, 1);
     route_reply(s, x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, &body);
+}
+
+/* ---- /v1/ops ---- */
+
+void info_ops(struct service *s, struct exchange *x)
+{
+    struct ops_device devices[WORKERS_MAX];
+    uint32_t n = 0;
+    struct strbuf body;
+    strbuf_init(&body, REPLY_CEILING_BYTES);
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const struct worker_facts *facts = worker_facts(s->workers[i]);
+        if (facts != NULL)
+            devices[n++] = (struct ops_device){&facts->device, facts->caps};
+    }
+    ops_catalogue_json(&body, devices, n);
+    reply(s, x, 200, &body);
 }
 
 /* ---- /openapi.yaml ---- */

@@ -13,6 +13,7 @@ void info_props(struct service *s, struct exchange *x);
 void info_slots(struct service *s, struct exchange *x);
 void info_models(struct service *s, struct exchange *x);
 void info_devices(struct service *s, struct exchange *x);
+void info_ops(struct service *s, struct exchange *x);
 void info_openapi(struct service *s, struct exchange *x);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "server/op_job.h"
 #include "server/sequence.h"
 
 /* A choice's text has no other bound than the tokens of a context. */
@@ -126,6 +127,7 @@ struct job *job_open(enum job_kind kind)
     j->id = atomic_fetch_add(&last_id, 1) + 1;
     j->kind = kind;
     j->created_s = clock_wall_s();
+    j->wanted_worker = JOB_ANY_WORKER;
     strbuf_init(&j->text, OUTPUT_CEILING_BYTES);
     strbuf_init(&j->body, 0);
     atomic_init(&j->cancelled, false);
@@ -165,6 +167,7 @@ void job_close(struct job *j)
     strbuf_free(&j->text);
     close_outbox(&j->outbox);
     mem_free(j->timings.report);
+    op_job_close(j->op);
     request_close(j->request);
     mem_free(j);
 }

@@ -23,6 +23,7 @@
 struct exchange;
 struct hosted_model;
 struct job;
+struct op_job;
 struct sequence;
 struct service;
 struct stream;
@@ -82,7 +83,8 @@ struct job_timings {
     char device[128];
 };
 
-enum job_kind { JOB_COMPLETION, JOB_TOKENIZE, JOB_DETOKENIZE };
+enum job_kind { JOB_COMPLETION, JOB_TOKENIZE, JOB_DETOKENIZE, JOB_OPERATOR };
+#define JOB_ANY_WORKER UINT32_MAX
 enum job_state { JOB_ARRIVED, JOB_PREPARING, JOB_QUEUED, JOB_RUNNING, JOB_DONE };
 
 struct job {
@@ -97,7 +99,9 @@ struct job {
     uint64_t deadline_ns; /* 0 none */
 
     struct request *request;
-    const struct hosted_model *model; /* borrowed for ever */
+    const struct hosted_model *model; /* borrowed for ever; NULL: JOB_OPERATOR */
+    struct op_job *op;                /* owned; NULL unless JOB_OPERATOR, which has no request */
+    uint32_t wanted_worker;           /* or JOB_ANY_WORKER */
     struct sequence
         *sequences; /* [n_sequences], prompt-major: choice c of prompt p is p*best_of + c */
     uint32_t n_sequences, n_finished;

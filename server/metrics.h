@@ -24,7 +24,7 @@ struct histogram {
     double sum;
 };
 
-#define METRICS_ROUTES   16
+#define METRICS_ROUTES   32
 #define METRICS_STATUSES 16
 
 struct metrics {

@@ -249,7 +249,8 @@ static enum request_route route_of(enum job_kind kind)
     switch (kind) {
     case JOB_TOKENIZE: return REQUEST_TOKENIZE;
     case JOB_DETOKENIZE: return REQUEST_DETOKENIZE;
-    case JOB_COMPLETION: break;
+    case JOB_COMPLETION:
+    case JOB_OPERATOR: break; /* prepared by op_job.c */
     }
     return REQUEST_COMPLETION;
 }
@@ -271,6 +272,7 @@ enum status prepare_job(struct job *j, const char *body, size_t n,
     case JOB_COMPLETION: status = prepare_completion(j, limits, &f); break;
     case JOB_TOKENIZE: status = prepare_tokens(j, &f); break;
     case JOB_DETOKENIZE: status = prepare_text(j, &f); break;
+    case JOB_OPERATOR: break;
     }
     return status == ST_OK ? ST_OK : fail(j, &f, status);
 }

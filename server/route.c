@@ -33,11 +33,20 @@ static bool method_fits(const struct route *route, const char *method)
            (strcmp(route->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
 }
 
+/* A pattern's {name} at the end stands for one segment. */
+static bool path_fits(const char *pattern, const char *path)
+{
+    const size_t n = strcspn(pattern, "{");
+    if (pattern[n] == '\0')
+        return strcmp(pattern, path) == 0;
+    return strncmp(pattern, path, n) == 0 && path[n] != '\0' && strchr(path + n, '/') == NULL;
+}
+
 /* The route of a path, whatever its method; NULL: there is none. */
 static const struct route *find_path(const char *path)
 {
     for (size_t i = 0; i < ROUTE_COUNT; i++)
-        if (strcmp(routes[i].path, path) == 0)
+        if (path_fits(routes[i].path, path))
             return &routes[i];
     return NULL;
 }
@@ -100,15 +109,18 @@ uint32_t route_key(struct service *s, struct exchange *x)
     return key > 0 ? (uint32_t)key : 0;
 }
 
-/* Whether the body may be JSON: it says so, says nothing, or is what `curl -d` calls it. */
-static bool type_fits(const struct exchange *x)
+/* Whether the body may be JSON: it says so, says nothing, or is what `curl -d` calls it; for
+ * operators also parts. */
+static bool type_fits(const struct exchange *x, bool takes_parts)
 {
-    static const char *const types[] = {"application/json", "application/x-www-form-urlencoded"};
+    static const char *const types[] = {"application/json", "application/x-www-form-urlencoded",
+                                        "multipart/form-data"};
+    const size_t n_types = sizeof types / sizeof types[0] - !takes_parts;
     const char *type = exchange_header(x, "Content-Type");
     if (type == NULL || type[0] == '\0')
         return true;
     size_t n = strcspn(type, "; \t");
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; i < n_types; i++)
         if (strlen(types[i]) == n && strncasecmp(type, types[i], n) == 0)
             return true;
     return false;
@@ -128,8 +140,10 @@ static enum status check(struct service *s, struct exchange *x, struct fault *f)
         return fault_set(f, FAULT_ROUTE, NULL, "there is no %.200s here", exchange_path(x));
     if (!method_fits(route, exchange_method(x)))
         return fault_set(f, FAULT_METHOD, NULL, "%s answers %s only", route->path, route->method);
-    if (strcmp(route->method, "POST") == 0 && !type_fits(x))
-        return fault_set(f, FAULT_TYPE, NULL, "Content-Type must be application/json");
+    const bool takes_parts = route->handle == completion_operator;
+    if (strcmp(route->method, "POST") == 0 && !type_fits(x, takes_parts))
+        return fault_set(f, FAULT_TYPE, NULL, "Content-Type must be application/json%s",
+                         takes_parts ? " or multipart/form-data" : "");
     return ST_OK;
 }
 

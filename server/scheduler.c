@@ -6,11 +6,15 @@
 
 #define RETRY_MAX_S 60
 
+#define LANES                                                                           \
+    (HOSTED_MAX + 1) /* kinds of jobs that a worker has room for: the models, operators \
+                      */
+
 struct scheduler {
     struct worker *workers[WORKERS_MAX];
     uint32_t n_workers, slots, queue_jobs;
-    uint32_t jobs[WORKERS_MAX][HOSTED_MAX]; /* that a worker has, by model: as many as slots */
-    uint32_t sequences[WORKERS_MAX];        /* of these jobs */
+    uint32_t jobs[WORKERS_MAX][LANES]; /* that a worker has: as many as its room */
+    uint32_t sequences[WORKERS_MAX];   /* of these jobs */
     struct job *first, **end;
     struct scheduler_counts counts;
     double job_seconds; /* running mean of the time a job took on its worker */
@@ -46,14 +50,33 @@ static bool is_usable(const struct scheduler *s, uint32_t w)
     return status.state == WORKER_READY;
 }
 
-/* The least loaded worker that takes a job of the model; n_workers: none. A worker takes as many
- * jobs as it has slots, however many sequences they have: it seats them in turns. */
-static uint32_t find_worker(const struct scheduler *s, uint32_t model)
+static uint32_t lane_of(const struct job *j)
 {
+    return j->kind == JOB_OPERATOR ? HOSTED_MAX : j->model->index;
+}
+
+static uint32_t room_of(const struct scheduler *s, uint32_t lane)
+{
+    return lane == HOSTED_MAX ? 1 : s->slots;
+}
+
+/* What a job adds to its worker's load. */
+static uint32_t load_of(const struct job *j)
+{
+    return j->kind == JOB_OPERATOR ? 1 : j->n_sequences;
+}
+
+/* The least loaded worker that takes the job; n_workers: none. A worker takes as many
+ * jobs as it has slots, however many sequences they have: it seats them in turns. */
+static uint32_t find_worker(const struct scheduler *s, const struct job *j)
+{
+    const uint32_t lane = lane_of(j);
     uint32_t best = s->n_workers, best_load = 0;
     for (uint32_t w = 0; w < s->n_workers; w++) {
-        if (s->jobs[w][model] < s->slots && (best == s->n_workers || s->sequences[w] < best_load) &&
-            is_usable(s, w)) {
+        if (j->wanted_worker != JOB_ANY_WORKER && j->wanted_worker != w)
+            continue;
+        if (s->jobs[w][lane] < room_of(s, lane) &&
+            (best == s->n_workers || s->sequences[w] < best_load) && is_usable(s, w)) {
             best = w;
             best_load = s->sequences[w];
         }
@@ -92,14 +115,14 @@ static void dispatch(struct scheduler *s)
     struct job **link = &s->first;
     while (*link != NULL) {
         struct job *j = *link;
-        uint32_t w = find_worker(s, j->model->index);
+        uint32_t w = find_worker(s, j);
         if (w == s->n_workers) {
             link = &j->next;
             continue;
         }
         unlink_job(s, link);
-        s->jobs[w][j->model->index]++;
-        s->sequences[w] += j->n_sequences;
+        s->jobs[w][lane_of(j)]++;
+        s->sequences[w] += load_of(j);
         s->counts.running++;
         j->worker = w;
         j->state = JOB_RUNNING;
@@ -141,8 +164,8 @@ void scheduler_remove(struct scheduler *s, struct job *j)
 
 void scheduler_returned(struct scheduler *s, struct job *j)
 {
-    s->jobs[j->worker][j->model->index]--;
-    s->sequences[j->worker] -= j->n_sequences;
+    s->jobs[j->worker][lane_of(j)]--;
+    s->sequences[j->worker] -= load_of(j);
     s->counts.running--;
     if (j->timings.started_ns != 0) {
         double seconds = (double)(clock_now_ns() - j->timings.started_ns) / 1e9;

@@ -1,6 +1,7 @@
 /* The queue between requests and workers: bounded, first come first served, least loaded worker
  * first.
  *
+ * Each worker takes as many jobs of a model as it has slots for it, and one operator at a time.
  * A place is taken when a request's body is there (it is then being prepared) and given back when
  * its job goes to a worker. Loop thread only.
  */

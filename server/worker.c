@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "server/op_job.h"
 
 #define LOG_TEXT_BYTES (2 * ERR_TEXT_BYTES)
 #define IDLE_NS        500000000u /* nothing to do for so long: time for housekeeping */
@@ -39,10 +40,11 @@ struct worker {
     struct model *models[HOSTED_MAX];
     struct slots *slots[HOSTED_MAX];
     uint32_t n_models;
-    bool unsaved;           /* there may be kernels that the disk cache lacks */
-    uint64_t loaded_bytes;  /* of the models before the one being loaded */
-    uint64_t model_bytes;   /* of the one being loaded, as the engine counts them */
-    uint64_t waiting_bytes; /* of the models after it, as their files say */
+    struct job *operators, **operators_end; /* to be run, by next */
+    bool unsaved;                           /* there may be kernels that the disk cache lacks */
+    uint64_t loaded_bytes;                  /* of the models before the one being loaded */
+    uint64_t model_bytes;                   /* of the one being loaded, as the engine counts them */
+    uint64_t waiting_bytes;                 /* of the models after it, as their files say */
 
     struct worker_facts facts; /* written before WORKER_READY, read after it */
 };
@@ -190,7 +192,10 @@ static void admit(struct worker *w, const struct fault *f)
     for (struct job *j = take_inbox(w), *next; j != NULL; j = next) {
         next = j->next;
         j->next = NULL;
-        if (f == NULL) {
+        if (f == NULL && j->kind == JOB_OPERATOR) {
+            *w->operators_end = j;
+            w->operators_end = &j->next;
+        } else if (f == NULL) {
             slots_add(w->slots[j->model->index], j);
         } else {
             job_fail(j, f);
@@ -199,8 +204,24 @@ static void admit(struct worker *w, const struct fault *f)
     }
 }
 
+static struct job *pop_operator(struct worker *w)
+{
+    struct job *j = w->operators;
+    if (j != NULL) {
+        w->operators = j->next;
+        if (w->operators == NULL)
+            w->operators_end = &w->operators;
+        j->next = NULL;
+    }
+    return j;
+}
+
 static void fail_all(struct worker *w, const struct fault *f)
 {
+    for (struct job *j = pop_operator(w); j != NULL; j = pop_operator(w)) {
+        job_fail(j, f);
+        deliver(w, j, true);
+    }
     for (uint32_t i = 0; i < w->n_models; i++)
         if (w->slots[i] != NULL)
             slots_fail_all(w->slots[i], f);
@@ -318,6 +339,38 @@ static bool turn(struct worker *w, bool *stepped, bool *has_jobs)
     return true;
 }
 
+/* An operator is busy for so long at most: until then it counts as progress. */
+static bool on_operator(void *user, double next_ns)
+{
+    struct worker *w = user;
+    uv_mutex_lock(&w->lock);
+    w->status.step_ns = clock_now_ns() + (uint64_t)(next_ns < 3.6e12 ? next_ns : 3.6e12);
+    uv_mutex_unlock(&w->lock);
+    return !atomic_load(&w->stopping);
+}
+
+/* Runs one operator, if one waits; false when the device is lost. */
+static bool run_operator(struct worker *w, bool *ran)
+{
+    struct job *j = pop_operator(w);
+    const struct op_job_host host = {.user = w, .proceed = on_operator};
+    struct err e;
+    char quoted[LOG_TEXT_BYTES];
+    *ran = j != NULL;
+    if (j == NULL)
+        return true;
+    step_begins(w);
+    const enum status status = op_job_run(j, engine_device(w->engine), &host, &e);
+    step_ended(w);
+    deliver(w, j, true);
+    if (status == ST_OK)
+        return true;
+    log_error("device lost device=%u reason=%s", w->options.device_index,
+              log_quote(quoted, sizeof quoted, e.text));
+    set_state(w, WORKER_LOST, &e);
+    return false;
+}
+
 static void serve(struct worker *w)
 {
     bool stepped, has_jobs, usable = true;
@@ -331,6 +384,10 @@ static void serve(struct worker *w)
         }
         admit(w, NULL);
         usable = turn(w, &stepped, &has_jobs);
+        bool ran = false;
+        if (usable)
+            usable = run_operator(w, &ran);
+        stepped = stepped || ran;
         tell_slots(w);
         if (!stepped && usable)
             rest(w, has_jobs);
@@ -370,6 +427,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     w->options = *options;
     w->inbox_end = &w->inbox;
     w->outgoing_end = &w->outgoing;
+    w->operators_end = &w->operators;
     w->status.step_ns = clock_now_ns();
     w->facts.device = *device_list_at(options->devices, options->device_index);
     for (uint32_t i = 0; i < options->models->count; i++)

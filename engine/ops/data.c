@@ -109,8 +109,30 @@ static void write_meta(uint32_t n_tokens, uint32_t end, int32_t *meta)
     }
 }
 
+/* Queries x [n_tokens][n_head][head_dim] in rows of qkv; what lies behind them in each row, keys
+ * and values, goes on from there, or is zero where x is given. */
+static enum status write_qkv(const struct op_call *call, const struct op_data *data, float *out,
+                             struct err *e)
+{
+    const struct rope_kv_params *p = &call->params.rope_kv;
+    const struct source s = source_of(call, data, 0);
+    const uint64_t width = (uint64_t)p->n_head * p->head_dim, n_x = p->n_tokens * width;
+    const uint64_t total = op_tensor_bytes(call, 0) / sizeof *out;
+    for (uint64_t t = 0; t < p->n_tokens; t++) {
+        float *row = out + t * p->stride;
+        const uint64_t left = total - t * p->stride;
+        const uint64_t behind = (left < p->stride ? left : p->stride) - width;
+        enum status st = write_run(&s, t * width, width, DT_F32, (char *)row, e);
+        if (st != ST_OK)
+            return st;
+        for (uint64_t i = 0; i < behind; i++)
+            row[width + i] = s.given ? 0 : value_at(&s, n_x + t * (p->stride - width) + i);
+    }
+    return ST_OK;
+}
+
 /* cos and sin of position * base^(-2 i / n_rot), pairs. */
-static void write_angles(const struct rope_kv_params *p, double base, float *table)
+static enum status write_angles(const struct rope_kv_params *p, double base, float *table)
 {
     for (uint32_t c = 0; c < p->n_ctx; c++)
         for (uint32_t i = 0; i < p->n_rot / 2; i++) {
@@ -118,6 +140,7 @@ static void write_angles(const struct rope_kv_params *p, double base, float *tab
             *table++ = (float)cos(angle);
             *table++ = (float)sin(angle);
         }
+    return ST_OK;
 }
 
 /* The kept elements of a generated [m][k] matrix in CSR. */
@@ -226,21 +249,32 @@ enum status data_make(const struct op_call *call, const struct op_data *data, vo
         const bool in_place = call->op == OP_ROPE_KV && i == 0;
         if (bytes == 0 || t->dtype == DT_I32 || (op_tensor_is_output(call->op, i) && !in_place))
             continue;
-        enum status st = ST_OK;
+        enum status st;
         const struct source s = source_of(call, data, i);
         const struct dtype_info *info = dtype_info(t->dtype);
         if (call->op == OP_ATTENTION && (i == 1 || i == 2))
             st = write_cache(call, data, i, host[i], e);
+        else if (in_place)
+            st = write_qkv(call, data, host[i], e);
         else if (call->op == OP_ROPE_KV && i == 1)
-            write_angles(&call->params.rope_kv, data->rope_base, host[i]);
+            st = write_angles(&call->params.rope_kv, data->rope_base, host[i]);
         else
             st = write_run(&s, 0, bytes / info->block_bytes * info->block, t->dtype, host[i], e);
         if (st != ST_OK)
             return st;
     }
-    if (call->op == OP_ATTENTION)
-        write_meta(call->params.attention.n_tokens, call->params.attention.kv_max, host[3]);
-    if (call->op == OP_ROPE_KV)
-        write_meta(call->params.rope_kv.n_tokens, call->params.rope_kv.n_ctx, host[2]);
+    if (call->op == OP_ATTENTION) {
+        const struct attention_params *p = &call->params.attention;
+        int32_t *meta = host[3];
+        write_meta(p->n_tokens, p->kv_max, meta);
+        for (uint32_t t = 0; t < p->n_tokens && data->see_all; t++)
+            meta[4 * t] = (int32_t)p->kv_max - 1;
+    } else if (call->op == OP_ROPE_KV) {
+        const struct rope_kv_params *p = &call->params.rope_kv;
+        int32_t *meta = host[2];
+        write_meta(p->n_tokens, p->n_ctx, meta);
+        for (uint32_t t = 0; t < p->n_tokens && data->positions; t++)
+            meta[4 * t] = data->positions[t];
+    }
     return ST_OK;
 }

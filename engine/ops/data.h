@@ -13,8 +13,12 @@ struct op_data {
     uint32_t seed;
     double density;   /* sparse_gemv in CSR: share of the elements kept, 0 < density <= 1 */
     double rope_base; /* of rope_kv's angles */
+    /* rope_kv: [n_tokens] < n_ctx, no two the same; NULL: the last ones, in order. Borrowed. */
+    const int32_t *positions;
+    bool see_all; /* attention: every query sees every cell, instead of those up to its own */
     /* For each tensor of the op, NULL (generated) or numbers in the order of the API: float, or
-     * int32_t for indices; attention: k and v as [n_kv][n_head_kv][head_dim]. Borrowed. */
+     * int32_t for indices; attention: k and v as [n_kv][n_head_kv][head_dim]; rope_kv: x as
+     * [n_tokens][n_head][head_dim], keys and values being zero then. Borrowed. */
     const void *inputs[OP_MAX_TENSORS];
 };
 

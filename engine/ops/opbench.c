@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/ops/config.h"
 #include "engine/ops/rules.h"
 #include "engine/ops/trial_impl.h"
 
@@ -20,6 +21,7 @@
 #define REFERENCE_FLOP_S 5e8
 #define LAUNCH_NS        20e3
 #define BUILD_NS         0.5e9
+#define PEAKS_NS         10e9 /* measuring them, the first time on a device */
 #define BASELINE_RUNS    3
 #define BASELINE_NS      3e9 /* the plain variant is not run for longer, only for the comparison */
 
@@ -44,9 +46,49 @@ static bool is_auto(const struct opbench_request *r)
     return !r->variant || strcmp(r->variant, "auto") == 0;
 }
 
+/* Does it write what the caller can read? */
+static bool suits(const struct bench *b, const struct variant *v)
+{
+    return !b->r->f32_output || v->ref || v->act == ACT_F32;
+}
+
+/* May the next piece of work, of that length, be done? */
+static enum status ask(const struct bench *b, double next_ns, struct err *e)
+{
+    if (!b->r->proceed || b->r->proceed(b->r->user, next_ns))
+        return ST_OK;
+    return err_set(e, ST_CANCELLED, "%s: cancelled", op_name(b->r->op));
+}
+
 static bool takes_dtype(const struct variant *v, enum dtype dtype)
 {
     return v->dtype == DT_ANY || v->dtype == (int)dtype;
+}
+
+/* Why there is no such variant here: its name, what the device lacks, or its dtypes. */
+static enum status explain(const struct bench *b, struct err *e)
+{
+    const struct opbench_request *r = b->r;
+    const char *op = op_name(r->op), *device = device_info(b->d)->name;
+    const struct variant *other = NULL;
+    for (uint32_t i = 0; i < variant_row_count && !is_auto(r) && !is_all(r); i++) {
+        const struct variant *v = &variant_rows[i];
+        if (v->op != r->op || strcmp(v->name, r->variant) != 0)
+            continue;
+        const uint32_t lacks = v->needs & ~device_caps(b->d);
+        if (device_is_host(b->d))
+            return err_set(e, ST_UNSUPPORTED, "%s %s: %s runs the reference only (ref)", op,
+                           v->name, device);
+        if (takes_dtype(v, r->dtype) && suits(b, v) && lacks)
+            return err_set(e, ST_UNSUPPORTED, "%s %s: needs %s, which %s lacks", op, v->name,
+                           device_cap_name((enum device_cap)(lacks & (~lacks + 1))), device);
+        other = v;
+    }
+    if (other)
+        return err_set(e, ST_UNSUPPORTED, "%s %s: has no form for %s", op, other->name,
+                       dtype_name(r->dtype));
+    return err_set(e, ST_NOT_FOUND, "%s: no variant \"%.40s\" for %s on %s", op_name(r->op),
+                   is_auto(r) ? "auto" : r->variant, dtype_name(r->dtype), device_info(b->d)->name);
 }
 
 /* The variants that the request names, in the registry's order; auto: the best one. */
@@ -56,19 +98,29 @@ static enum status choose(struct bench *b, const struct variant *list[OPBENCH_MA
     const struct opbench_request *r = b->r;
     const struct op_call call = {.op = r->op, .params = r->params};
     *n = 0;
-    if (is_auto(r)) {
+    if (is_auto(r) && r->f32_output) {
+        uint64_t rows, tokens;
+        op_extent(&call, &rows, &tokens);
+        list[0] = variant_choose(b->d, &(struct variant_query){.op = r->op,
+                                                               .dtype = -1,
+                                                               .act = ACT_F32,
+                                                               .layout = -1,
+                                                               .n_tokens = (uint32_t)tokens,
+                                                               .k = op_columns(&call)});
+        *n = list[0] ? 1 : 0;
+    } else if (is_auto(r)) {
         list[0] = variant_for_call(b->d, &call, r->dtype, NULL);
         *n = list[0] ? 1 : 0;
     } else {
         const struct variant *v;
         for (uint32_t i = 0; (v = variant_at(b->d, r->op, i)) != NULL && *n < OPBENCH_MAX_ROWS; i++)
-            if (takes_dtype(v, r->dtype) && (is_all(r) || strcmp(v->name, r->variant) == 0))
+            if (takes_dtype(v, r->dtype) && suits(b, v) &&
+                (is_all(r) || strcmp(v->name, r->variant) == 0))
                 list[(*n)++] = v;
     }
     if (*n > 0)
         return ST_OK;
-    return err_set(e, ST_NOT_FOUND, "%s: no variant \"%.40s\" for %s on %s", op_name(r->op),
-                   is_auto(r) ? "auto" : r->variant, dtype_name(r->dtype), device_info(b->d)->name);
+    return explain(b, e);
 }
 
 /* One run of a variant, judged by its kind and the device's peaks. */
@@ -81,6 +133,12 @@ static double estimate_run_ns(const struct bench *b, const struct variant *v)
     return LAUNCH_NS + fmax(math, memory);
 }
 
+/* The reference's run. */
+static double reference_ns(const struct bench *b)
+{
+    return ((double)b->out->flops + (double)b->out->bytes) / REFERENCE_FLOP_S * 1e9;
+}
+
 static double estimate_ns(const struct bench *b, const struct variant *const *list, uint32_t n)
 {
     const struct opbench_request *r = b->r;
@@ -88,7 +146,7 @@ static double estimate_ns(const struct bench *b, const struct variant *const *li
     for (uint32_t i = 0; i < n; i++)
         total += BUILD_NS + estimate_run_ns(b, list[i]) * (r->warmup + r->iterations + 1.0);
     if (r->verify)
-        total += ((double)b->out->flops + (double)b->out->bytes) / REFERENCE_FLOP_S * 1e9;
+        total += reference_ns(b);
     return total;
 }
 
@@ -159,7 +217,9 @@ static enum status verify(struct bench *b, struct opbench_row *row, struct err *
 {
     struct trial *t = &b->trial;
     struct trial_result result;
-    enum status st = b->have_reference ? ST_OK : trial__reference(t, e);
+    enum status st = ask(b, reference_ns(b), e);
+    if (st == ST_OK && !b->have_reference)
+        st = trial__reference(t, e);
     if (st != ST_OK)
         return st;
     b->have_reference = true;
@@ -175,8 +235,8 @@ static enum status verify(struct bench *b, struct opbench_row *row, struct err *
     return ST_OK;
 }
 
-/* Copies the outputs behind one another into the result. */
-static enum status take_output(struct bench *b, struct err *e)
+/* Copies the outputs behind one another to *out, which replaces what is there. */
+static enum status take_output(struct bench *b, void **out, uint64_t *out_bytes, struct err *e)
 {
     const struct op_call *call = &b->trial.call;
     uint64_t n = 0;
@@ -186,9 +246,9 @@ static enum status take_output(struct bench *b, struct err *e)
     if (!output)
         return err_set(e, ST_NO_MEMORY, "%s: no memory for %" PRIu64 " bytes of output",
                        op_name(call->op), n);
-    mem_free(b->out->output);
-    b->out->output = output;
-    b->out->output_bytes = n;
+    mem_free(*out);
+    *out = output;
+    *out_bytes = n;
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < op_tensor_count(call->op); i++) {
         const struct tensor *x = &call->tensors[i];
@@ -207,7 +267,8 @@ static enum status measure_transfers(struct bench *b, struct op_step *step, stru
     struct trial *t = &b->trial;
     struct buffer *spare = NULL;
     uint64_t largest = 0;
-    enum status st = ST_OK;
+    void *output = NULL;
+    enum status st = ask(b, LAUNCH_NS, e);
     for (uint32_t pass = 0; st == ST_OK && pass < 2; pass++) {
         struct prof_report report = {0};
         uint64_t start_ns = clock_now_ns();
@@ -235,9 +296,8 @@ static enum status measure_transfers(struct bench *b, struct op_step *step, stru
             x->upload_ns = (double)(clock_now_ns() - start_ns);
             start_ns = clock_now_ns();
             if (st == ST_OK)
-                st = take_output(b, e);
+                st = take_output(b, &output, &x->download_bytes, e);
             x->download_ns = (double)(clock_now_ns() - start_ns);
-            x->download_bytes = b->out->output_bytes;
         }
         if (st == ST_OK)
             st = prof_collect(b->d, &report, e);
@@ -247,6 +307,7 @@ static enum status measure_transfers(struct bench *b, struct op_step *step, stru
             x->overlap_ns = (double)report.overlap_ns;
         }
     }
+    mem_free(output);
     buffer_close(spare);
     return st;
 }
@@ -288,13 +349,19 @@ static enum status bench_variant(struct bench *b, const struct variant *v, uint3
 {
     struct op_step *step = NULL;
     double device_ns, host_ns;
-    enum status st = prepare(b, v, e);
+    enum status st = ask(b, BUILD_NS + estimate_run_ns(b, v), e);
+    if (st == ST_OK)
+        st = prepare(b, v, e);
     if (st == ST_OK)
         st = op_bind(b->d, v, &b->trial.call, &step, e);
     if (st == ST_OK)
         st = time_run(b, step, &device_ns, &host_ns, e);
     if (st == ST_OK && report && b->r->verify)
         st = verify(b, row, e);
+    if (st == ST_OK && report && b->r->return_output) { /* before ops in place have run again */
+        st = take_output(b, &b->out->output, &b->out->output_bytes, e);
+        b->out->output_row = b->out->n_rows - 1;
+    }
     const uint64_t left = b->r->warmup + (uint64_t)n;
     if (st == ST_OK && b->r->deadline_ns > 0 &&
         elapsed_ns(b) + host_ns * (double)left > (double)b->r->deadline_ns)
@@ -302,8 +369,10 @@ static enum status bench_variant(struct bench *b, const struct variant *v, uint3
             e, ST_TIMEOUT, "%s %s: %" PRIu64 " runs of %.3g ms pass the deadline of %.3g ms",
             op_name(v->op), v->name, left, host_ns * 1e-6, (double)b->r->deadline_ns * 1e-6);
     for (uint32_t i = 0; st == ST_OK && i < left; i++) {
-        st = time_run(b, step, &device_ns, &host_ns, e);
-        if (i >= b->r->warmup) {
+        st = ask(b, host_ns, e);
+        if (st == ST_OK)
+            st = time_run(b, step, &device_ns, &host_ns, e);
+        if (st == ST_OK && i >= b->r->warmup) {
             b->samples[0][i - b->r->warmup] = device_ns;
             b->samples[1][i - b->r->warmup] = host_ns;
         }
@@ -315,8 +384,6 @@ static enum status bench_variant(struct bench *b, const struct variant *v, uint3
     }
     if (st == ST_OK && report && b->out->transfers.upload_bytes == 0)
         st = measure_transfers(b, step, e);
-    if (st == ST_OK && report && b->r->return_output)
-        st = take_output(b, e);
     op_step_close(step);
     return st;
 }
@@ -369,7 +436,7 @@ static enum status bench_rows(struct bench *b, const struct variant *const *list
             b->naive_ns = row->kernel.median_ns;
         if (row->status == ST_OK)
             continue;
-        if (!is_all(b->r) || row->status == ST_DEVICE_LOST) {
+        if (!is_all(b->r) || row->status == ST_DEVICE_LOST || row->status == ST_CANCELLED) {
             if (e)
                 *e = why;
             return row->status;
@@ -460,6 +527,8 @@ static enum status run(struct bench *b, struct err *e)
     if (st == ST_OK)
         st = check_shape(b, list, n, e);
     if (st == ST_OK)
+        st = ask(b, PEAKS_NS, e);
+    if (st == ST_OK)
         st = device_measure_peaks(b->d, &b->out->peaks, e);
     if (st != ST_OK)
         return st;
@@ -494,8 +563,19 @@ enum status opbench_run(struct device *d, const struct opbench_request *r,
     struct bench *b = mem_zalloc(sizeof *b);
     if (!b)
         return err_set(e, ST_NO_MEMORY, "%s: no memory to measure", op_name(r->op));
+    struct opbench_request own = *r;
+    if (own.op == OP_ATTENTION && own.params.attention.n_splits == 0)
+        own.params.attention.n_splits = device_is_host(d) || own.params.attention.n_tokens == 0 ||
+                                                own.params.attention.n_head == 0
+                                            ? 1
+                                            : attention_splits(d, &own.params.attention);
+    struct sparse_gemv_params *sparse = &own.params.sparse_gemv;
+    if (own.op == OP_SPARSE_GEMV && sparse->format == SPARSE_CSR && sparse->nnz == 0 &&
+        !own.data.inputs[0] && (uint64_t)sparse->m * sparse->k <= UINT32_MAX)
+        sparse->nnz =
+            (uint32_t)data_count_kept(own.data.seed, sparse->m, sparse->k, own.data.density);
     b->d = d;
-    b->r = r;
+    b->r = &own;
     b->out = out;
     b->trial.d = d;
     enum status st = run(b, e);

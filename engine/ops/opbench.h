@@ -8,23 +8,30 @@
 #ifndef OINFER_OPS_OPBENCH_H
 #define OINFER_OPS_OPBENCH_H
 
-#include "engine/ops/config.h"
+#include "engine/cl/device.h"
 #include "engine/ops/data.h"
+#include "engine/ops/setting.h"
 
 #define OPBENCH_MAX_ROWS       32
 #define OPBENCH_MAX_ITERATIONS 1000
 
 struct opbench_request {
     enum op_id op;
-    union op_params params;
-    enum dtype dtype;    /* of the tensors; of the weight (linear) or the cache (attention) */
-    const char *variant; /* "auto" (or NULL), "all", or a name */
+    union op_params params; /* attention: n_splits 0 is what suits the device; sparse_gemv:
+                               nnz 0 is what is generated */
+    enum dtype dtype;       /* of the tensors; of the weight (linear) or the cache (attention) */
+    const char *variant;    /* "auto" (or NULL), "all", or a name */
     const struct setting *settings; /* explicit tunables; only with a named variant */
     uint32_t n_settings;
     uint32_t warmup, iterations; /* iterations 1 to OPBENCH_MAX_ITERATIONS */
     bool verify, return_output;
+    bool f32_output;      /* norm, quantize, swiglu: only variants that write ACT_F32 */
     uint64_t deadline_ns; /* the most that all of it may take; 0: no limit */
     struct op_data data;
+    /* Asked between runs, with the time that the next piece of work may take at most; false ends it
+     * all with ST_CANCELLED. NULL: never asked. */
+    bool (*proceed)(void *user, double next_ns);
+    void *user;
 };
 
 struct opbench_stats {
@@ -59,15 +66,17 @@ struct opbench_result {
     struct device_peaks peaks;
     uint64_t bytes, flops; /* of one run */
     double estimate_ns;    /* made before the work */
-    /* return_output: the outputs of the last row that worked, one after another, in the format of
-     * the op's tensors. Owned by the result. */
+    /* return_output: the outputs of the first run of row output_row, the last one that worked, one
+     * after another, in the format of the op's tensors. Owned by the result. */
     void *output;
     uint64_t output_bytes;
+    uint32_t output_row;
 };
 
 /* ST_INVALID, ST_UNSUPPORTED: field or shape with its limit, or the variant cannot run; ST_TIMEOUT:
- * the estimate passes the deadline (both in the text); ST_NOT_FOUND: no such variant. A failure of
- * one of "all" variants is in its row only. *out is zeroed first; close it in any case. */
+ * the estimate passes the deadline (both in the text); ST_NOT_FOUND: no such variant; ST_CANCELLED:
+ * `proceed` said so. A failure of one of "all" variants is in its row only. *out is zeroed first;
+ * close it in any case. */
 enum status opbench_run(struct device *d, const struct opbench_request *r,
                         struct opbench_result *out, struct err *e);
 void opbench_close(struct opbench_result *r);

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 SERVER = pathlib.Path(__file__).resolve().parents[2] / "server"
 ROUTES = re.findall(r'^ROUTE\("(\w+)", "([^"]+)", (\w+),', (SERVER / "routes.def").read_text(), re.M)
+OPERATOR_FIELDS = re.findall(r'^FIELD\((\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+), "(.*)"\)', (SERVER / "ops/fields.def").read_text(), re.M)
 FIELDS = re.findall(r"^FIELD\((\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+),", (SERVER / "request.def").read_text(), re.M)
 
 
@@ -197,6 +198,32 @@ def test_openapi_fields_are_the_table(schema, routes):
             assert entry["type"] == "boolean" and entry["default"] == (fallback == "true")
 
 
+NUMBERS = {"OPS_MAX_DIM": 2**26, "OPBENCH_MAX_ITERATIONS": 1000, "UINT32_MAX": 2**32 - 1, "OPS_MAX_INTEGER": 2**53, "OPS_MAX_REAL": 3e38,
+           "-OPS_MAX_REAL": -3e38, "TOP_K_MAX": 64, "OPS_MAX_POSITIONS": 65536, "CONV_NONE": 0, "CONV_NCHW": 0, "SPARSE_CSR": 0}
+
+
+@pytest.mark.parametrize("op", sorted({row[0] for row in OPERATOR_FIELDS}))
+def test_openapi_operators_are_the_table(op):
+    schema = yaml.safe_load((SERVER / "openapi.yaml").read_text())["components"]["schemas"]["Operator" + ("" if op == "common" else "_" + op)]
+    table = {name: row for of, name, *row in OPERATOR_FIELDS if of == op}
+    assert set(schema["properties"]) == set(table)
+    assert schema.get("required", []) == [name for name, row in table.items() if row[1] == "REQUIRED"]
+    for name, (kind, fallback, low, high, detail) in table.items():
+        entry = schema["properties"][name]
+        low, high = (NUMBERS[x] if x in NUMBERS else float(x) for x in (low, high))
+        if kind in ("INTEGER", "REAL"):
+            assert entry["type"] == {"INTEGER": "integer", "REAL": "number"}[kind]
+            assert (entry["minimum"], entry["maximum"]) == (low, high), name
+        elif kind == "SWITCH":
+            assert entry["type"] == "boolean" and entry["default"] == (fallback == "true")
+        elif kind == "CHOICE":
+            assert entry["enum"] == detail.split("|"), name
+        if "default" in entry and kind in ("INTEGER", "REAL", "PAIR"):
+            assert entry["default"] == float(fallback) >= low, name
+        if "default" in entry and kind == "CHOICE":
+            assert entry["default"] == detail.split("|")[NUMBERS[fallback] if fallback in NUMBERS else int(fallback)], name
+
+
 def test_answers_fit_the_description(fake):
     """Every key of an answer is described, and every required key is there."""
     schemas = yaml.safe_load((SERVER / "openapi.yaml").read_text())["components"]["schemas"]
@@ -217,6 +244,7 @@ def test_answers_fit_the_description(fake):
             types = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict}
             assert isinstance(value, types[schema["type"]]), (where, value)
     check(fake.complete(prompt="<ok$|", logprobs=2, timings="kernels", echo=True), schemas["Completion"], "completion")
+    check(fake.post("/v1/ops/matmul", {"m": 2, "n": 2, "k": 2, "variant": "all"}).json(), schemas["OperatorResult"], "operator")
     check(fake.get("/health").json(), schemas["Health"], "health")
     check(fake.get("/nope").json(), schemas["Error"], "error")
     check(fake.post("/v1/completions", {"prompt": "x" * 600}).json(), schemas["Error"], "context")

@@ -125,6 +125,90 @@ static void output_is_the_product(void **state)
     device_close(d);
 }
 
+/* An op that works in place gives the output of its first run, and a norm the format asked for. */
+static void output_is_of_the_first_run(void **state)
+{
+    (void)state;
+    const struct device_options options = {0};
+    struct device *devices[] = {ops_host(), ops_first_device(&options)};
+    for (size_t k = 0; k < 2 && devices[k]; k++) {
+        const float x[] = {1, 0, 0, 0};
+        struct opbench_request r = {.op = OP_ROPE_KV,
+                                    .dtype = DT_F32,
+                                    .iterations = 3,
+                                    .warmup = 2,
+                                    .return_output = true,
+                                    .params = {.rope_kv = {.n_tokens = 1,
+                                                           .stride = 12,
+                                                           .k_col = 4,
+                                                           .v_col = 8,
+                                                           .n_head = 1,
+                                                           .n_head_kv = 1,
+                                                           .head_dim = 4,
+                                                           .n_rot = 4,
+                                                           .n_ctx = 2,
+                                                           .rotate = 1}}};
+        r.data = (struct op_data){.rope_base = 10000, .inputs = {x}};
+        struct opbench_result *out = mem_zalloc(sizeof *out);
+        struct err e = {0};
+        if (opbench_run(devices[k], &r, out, &e) != ST_OK)
+            fail_msg("%s", e.text);
+        const float *y = out->output; /* at position 1 */
+        assert_true(fabsf(y[0] - cosf(1)) < 1e-6f && fabsf(y[1] - sinf(1)) < 1e-6f);
+        opbench_close(out);
+
+        const float ones[32] = {2, 2, 2, 2};
+        r = (struct opbench_request){
+            .op = OP_NORM,
+            .dtype = DT_F32,
+            .variant = k ? "plain" : "auto",
+            .iterations = 1,
+            .return_output = true,
+            .f32_output = true,
+            .params = {.norm = {.n_rows = 1, .len = 32, .x_stride = 32, .eps = 0}}};
+        r.data.inputs[0] = r.data.inputs[1] = ones;
+        if (opbench_run(devices[k], &r, out, &e) != ST_OK)
+            fail_msg("%s", e.text);
+        assert_int_equal(out->n_rows, 1);
+        assert_int_equal(out->output_row, 0);
+        assert_int_equal(out->output_bytes, 128);
+        y = out->output;
+        assert_true(fabsf(y[0] - 2 * 2 / sqrtf(0.5f)) < 1e-4f && y[31] == 0);
+        opbench_close(out);
+        mem_free(out);
+        device_close(devices[k]);
+    }
+}
+
+static bool after_some(void *user, double next_ns)
+{
+    uint32_t *left = user;
+    assert_true(next_ns > 0);
+    return (*left)-- > 0;
+}
+
+/* It ends where the caller says so, at every place where it asks. */
+static void it_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct device *d = ops_host();
+    struct opbench_request r = matmul_request(3, 3, 3);
+    struct opbench_result *out = mem_zalloc(sizeof *out);
+    enum status st = ST_CANCELLED;
+    uint32_t n = 0;
+    for (; st != ST_OK; n++) {
+        uint32_t left = n;
+        r.proceed = after_some;
+        r.user = &left;
+        st = opbench_run(d, &r, out, NULL);
+        opbench_close(out);
+        assert_true(st == ST_OK || st == ST_CANCELLED);
+    }
+    assert_true(n > 5);
+    mem_free(out);
+    device_close(d);
+}
+
 static void refused(struct device *d, const struct opbench_request *r, enum status status,
                     const char *text)
 {
@@ -147,6 +231,8 @@ static void bad_requests_are_refused(void **state)
     r = matmul_request(8, 8, 8);
     r.variant = "fast";
     refused(d, &r, ST_NOT_FOUND, "no variant \"fast\"");
+    r.variant = "naive";
+    refused(d, &r, ST_UNSUPPORTED, "matmul naive: host runs the reference only (ref)");
     r = matmul_request(8, 0, 8);
     refused(d, &r, ST_INVALID, "n is 0, expected 1 to");
     r = matmul_request(8, 8, 0xfffffffeu);
@@ -243,9 +329,10 @@ static void no_memory_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_variants_are_measured), cmocka_unit_test(model_ops_are_measured),
-        cmocka_unit_test(output_is_the_product),     cmocka_unit_test(bad_requests_are_refused),
-        cmocka_unit_test(choice_follows_the_shape),  cmocka_unit_test(no_memory_is_an_error),
+        cmocka_unit_test(all_variants_are_measured),  cmocka_unit_test(model_ops_are_measured),
+        cmocka_unit_test(output_is_of_the_first_run), cmocka_unit_test(it_can_be_cancelled),
+        cmocka_unit_test(output_is_the_product),      cmocka_unit_test(bad_requests_are_refused),
+        cmocka_unit_test(choice_follows_the_shape),   cmocka_unit_test(no_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, ops_open_list, ops_close_list);
 }

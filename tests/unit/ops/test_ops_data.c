@@ -95,6 +95,57 @@ static void two_of_four_are_the_largest(void **state)
         }
 }
 
+/* x is compact in the numbering, whatever the stride; positions and what queries see can be told.
+ */
+static void rope_and_attention_have_their_own_order(void **state)
+{
+    (void)state;
+    struct op_call call = {.op = OP_ROPE_KV};
+    call.params.rope_kv = (struct rope_kv_params){.n_tokens = 2,
+                                                  .stride = 12,
+                                                  .k_col = 4,
+                                                  .v_col = 8,
+                                                  .n_head = 1,
+                                                  .n_head_kv = 1,
+                                                  .head_dim = 4,
+                                                  .n_rot = 4,
+                                                  .n_ctx = 9,
+                                                  .rotate = 1};
+    const int32_t positions[] = {8, 3};
+    float qkv[24], table[9 * 4];
+    int32_t meta[8];
+    void *host[OP_MAX_TENSORS] = {qkv, table, meta};
+    struct op_data data = {.seed = 4, .rope_base = 10000, .positions = positions};
+    assert_int_equal(data_make(&call, &data, host, NULL), ST_OK);
+    assert_true(qkv[3] == data_value(4, 0, 3) && qkv[12] == data_value(4, 0, 4));
+    assert_true(qkv[4] == data_value(4, 0, 8) && qkv[23] == data_value(4, 0, 8 + 15));
+    assert_int_equal(meta[0], 8);
+    assert_int_equal(meta[4], 3);
+    const float x[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    data = (struct op_data){.rope_base = 10000, .inputs = {x}};
+    assert_int_equal(data_make(&call, &data, host, NULL), ST_OK);
+    assert_true(qkv[0] == 1 && qkv[15] == 8 && qkv[4] == 0 && qkv[23] == 0);
+    assert_true(meta[0] == 7 && meta[4] == 8);
+
+    struct op_call attention = {.op = OP_ATTENTION};
+    attention.params.attention = (struct attention_params){.n_tokens = 2,
+                                                           .q_stride = 4,
+                                                           .n_head = 1,
+                                                           .n_head_kv = 1,
+                                                           .head_dim = 4,
+                                                           .n_ctx = 5,
+                                                           .kv_max = 5,
+                                                           .n_splits = 1};
+    float q[8], k[20], v[20];
+    void *tensors[OP_MAX_TENSORS] = {q, k, v, meta};
+    data = (struct op_data){.seed = 1, .see_all = true};
+    assert_int_equal(data_make(&attention, &data, tensors, NULL), ST_OK);
+    assert_true(meta[0] == 4 && meta[4] == 4);
+    data.see_all = false;
+    assert_int_equal(data_make(&attention, &data, tensors, NULL), ST_OK);
+    assert_true(meta[0] == 3 && meta[4] == 4);
+}
+
 static void bad_given_numbers_are_refused(void **state)
 {
     (void)state;
@@ -139,6 +190,7 @@ int main(void)
         cmocka_unit_test(half_inputs_are_rounded),
         cmocka_unit_test(csr_has_the_kept_elements),
         cmocka_unit_test(two_of_four_are_the_largest),
+        cmocka_unit_test(rope_and_attention_have_their_own_order),
         cmocka_unit_test(bad_given_numbers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,12 @@
 # The server without the engine: every source of server/ with the fake engine under it. Its unit tests are
 # fake/test_*.c; oinferd_fake is the whole daemon, which the HTTP tests run under the sanitizers too.
-file(GLOB server_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/server/*.c)
+file(GLOB server_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/server/*.c ${CMAKE_SOURCE_DIR}/server/ops/*.c)
 list(FILTER server_sources EXCLUDE REGEX "/server/main\\.c$")
 set(fake_folder ${CMAKE_CURRENT_SOURCE_DIR}/unit/server/fake)
-add_library(oinfer_fake_server STATIC ${server_sources} ${fake_folder}/fake_engine.c)
+add_library(oinfer_fake_server STATIC ${server_sources} ${fake_folder}/fake_engine.c
+  ${fake_folder}/fake_ops.c)
 target_include_directories(oinfer_fake_server PUBLIC ${fake_folder})
-target_link_libraries(oinfer_fake_server PUBLIC oinfer_flags oinfer_text oinfer_config oinfer_openapi
+target_link_libraries(oinfer_fake_server PUBLIC oinfer_flags oinfer_text oinfer_tensor oinfer_config oinfer_openapi
   PkgConfig::UV PkgConfig::MHD PkgConfig::CJSON)
 if(SYSTEMD_FOUND)
   target_link_libraries(oinfer_fake_server PUBLIC PkgConfig::SYSTEMD)

@@ -22,6 +22,7 @@ struct fake_counts {
     atomic_uint files, engines, models, sessions; /* open now */
     atomic_uint steps, items, widest;             /* steps run; items in them; most in one step */
     atomic_uint profile_switches;
+    atomic_uint operators; /* runs of operators that were completed */
 };
 extern struct fake_counts fake_counts;
 
