@@ -14,6 +14,14 @@ static void text_field(struct json *j, const char *key, const char *value)
 
 /* ---- fields ---- */
 
+static void put_number(struct json *j, double value)
+{
+    if (fabs(value) <= OPS_MAX_INTEGER && floor(value) == value)
+        json_int(j, (int64_t)value);
+    else
+        json_real(j, value, 9);
+}
+
 static void put_words(struct json *j, const char *words)
 {
     json_open(j, '[');
@@ -38,7 +46,7 @@ static void put_default(struct json *j, const struct api_field *f)
             word += strcspn(word, "|") + 1;
         json_text_n(j, word, strcspn(word, "|"));
     } else {
-        json_real(j, f->fallback, 17);
+        put_number(j, f->fallback);
     }
 }
 
@@ -51,9 +59,9 @@ static void put_field(struct json *j, const struct api_field *f)
     json_bool(j, isnan(f->fallback));
     if (f->has_range) {
         json_key(j, "min");
-        json_real(j, f->min, 17);
+        put_number(j, f->min);
         json_key(j, "max");
-        json_real(j, f->max, 17);
+        put_number(j, f->max);
     }
     if (f->has_default)
         put_default(j, f);

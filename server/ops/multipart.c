@@ -99,7 +99,7 @@ enum status multipart_parse(const char *content_type, const char *body, size_t n
         const char *headers = find(at, end, "\r\n", 2);
         const char *bytes = headers != NULL ? find(headers, end, "\r\n\r\n", 4) : NULL;
         const char *stop = bytes != NULL ? find(bytes + 2, end, line, length) : NULL;
-        if (stop == NULL || stop < bytes + 4)
+        if (stop == NULL)
             break;
         if (out->count == MULTIPART_MAX_PARTS)
             return err_set(e, ST_FORMAT, "multipart: more than %d parts", MULTIPART_MAX_PARTS);
@@ -108,7 +108,7 @@ enum status multipart_parse(const char *content_type, const char *body, size_t n
         if (status != ST_OK)
             return status;
         part->bytes = bytes + 4;
-        part->n = (size_t)(stop - part->bytes);
+        part->n = stop > part->bytes ? (size_t)(stop - part->bytes) : 0;
         at = stop + length;
     }
     if (at == NULL || (size_t)(end - at) < 2 || memcmp(at, "--", 2) != 0)

@@ -176,9 +176,11 @@ static enum status read_number(struct reader *r, const struct field *field, cons
         return fault_set(r->fault, FAULT_BAD_REQUEST, field->name, "%s must be a %snumber", name,
                          whole ? "whole " : "");
     const double number = value->valuedouble;
+    const int digits = whole ? 17 : 9;
     if (!isfinite(number) || number < min || number > max)
         return fault_set(r->fault, FAULT_BAD_REQUEST, field->name,
-                         "%s is %.17g, out of range %.17g to %.17g", name, number, min, max);
+                         "%s is %.*g, out of range %.*g to %.*g", name, digits, number, digits, min,
+                         digits, max);
     if (whole && number != floor(number))
         return fault_set(r->fault, FAULT_BAD_REQUEST, field->name,
                          "%s is %.17g, expected a whole number", name, number);

@@ -211,6 +211,11 @@ enum status device_select(const struct device_list *l, const char *wanted, uint3
                           uint32_t *n, struct err *e)
 {
     (void)l;
+    if (strcmp(wanted, "0") == 0 || strcmp(wanted, "1") == 0) {
+        *n = 1;
+        indices[0] = (uint32_t)(wanted[0] - '0');
+        return ST_OK;
+    }
     if (strcmp(wanted, "") != 0 && strcmp(wanted, "all") != 0)
         return err_set(e, ST_NOT_FOUND, "device \"%s\": there are fake 0, fake 1", wanted);
     *n = strcmp(wanted, "all") == 0 ? 2 : 1;
