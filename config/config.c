@@ -15,12 +15,16 @@
 #define NAME_MAX_BYTES 64
 /* The system's inih cuts lines at this many bytes; a longer one is a problem that we report. */
 #define INI_LINE_BYTES 196
+#define AT(field)      offsetof(struct config, field)
 
 const struct config_option config_options[] = {
 #define OPTION(section, name, field, type, fallback, min, max, unit, help) \
-    {#section, name, fallback, unit, help, CONFIG_##type, min, max, offsetof(struct config, field)},
+    {#section, name, fallback, unit, help, CONFIG_##type, min, max, AT(field), false},
+#define OPTION_LIVE(section, name, field, type, fallback, min, max, unit, help) \
+    {#section, name, fallback, unit, help, CONFIG_##type, min, max, AT(field), true},
 #include "config/options.def"
 #undef OPTION
+#undef OPTION_LIVE
 };
 const uint32_t config_option_count = sizeof config_options / sizeof config_options[0];
 
@@ -364,6 +368,24 @@ enum status config_load(int argc, char *const *argv, char *const *environment, s
     }
     *out = r.config;
     return ST_OK;
+}
+
+static void add_name(struct strbuf *list, const char *name)
+{
+    strbuf_printf(list, "%s%s", list->length > 0 ? "," : "", name);
+}
+
+void config_reload(struct config *into, struct config *from, struct strbuf *taken,
+                   struct strbuf *fixed)
+{
+    for (uint32_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        if (value__equal(into, from, option))
+            continue;
+        if (option->live)
+            value__swap(into, from, option);
+        add_name(option->live ? taken : fixed, option->name);
+    }
 }
 
 void config_close(struct config *c)

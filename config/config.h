@@ -3,8 +3,9 @@
  * options.def is the only list of options; everything here walks it. Reading never stops at the
  * first problem: all of them are collected, each naming its source (file and line, variable, flag),
  * and an unknown name comes with the nearest known one (an unknown variable of the environment
- * counts only if there is such a one: the environment is not ours alone). A config is written once,
- * at start, and read by any thread afterwards. Sizes are bytes, durations milliseconds.
+ * counts only if there is such a one: the environment is not ours alone). A config is written at
+ * start and read by any thread afterwards; only rows that are live change later, when it is
+ * reloaded. Sizes are bytes, durations milliseconds.
  */
 #ifndef OINFER_CONFIG_CONFIG_H
 #define OINFER_CONFIG_CONFIG_H
@@ -56,6 +57,7 @@ struct config_option {
     enum config_type type;
     int64_t min, max;
     size_t offset; /* of the field in struct config */
+    bool live;     /* a reload takes it over */
 };
 extern const struct config_option config_options[];
 extern const uint32_t config_option_count;
@@ -77,6 +79,13 @@ enum config_action {
 enum status config_load(int argc, char *const *argv, char *const *environment, struct config **out,
                         enum config_action *action, struct strbuf *problems);
 void config_close(struct config *c); /* accepts NULL */
+
+/* Moves the live rows of `from` whose values differ into `into`; `from` gets the old ones. Appends
+ * the names of these rows to `taken`, and those of rows that differ but are fixed at start to
+ * `fixed`, separated by commas. Never fails: a name that finds no memory is missing from the list.
+ */
+void config_reload(struct config *into, struct config *from, struct strbuf *taken,
+                   struct strbuf *fixed);
 
 /* Appends the value of a row as the file would spell it; LIST rows one item a line. */
 void config_print_value(const struct config *c, const struct config_option *option,

@@ -206,3 +206,46 @@ void value__print(const struct config *c, const struct config_option *option, st
     }
     }
 }
+
+static size_t size_of(enum config_type type)
+{
+    switch (type) {
+    case CONFIG_TEXT: return sizeof(CONFIG_C_TEXT);
+    case CONFIG_PATH: return sizeof(CONFIG_C_PATH);
+    case CONFIG_LIST: return sizeof(CONFIG_C_LIST);
+    case CONFIG_NUMBER: return sizeof(CONFIG_C_NUMBER);
+    case CONFIG_SIZE: return sizeof(CONFIG_C_SIZE);
+    case CONFIG_DURATION: return sizeof(CONFIG_C_DURATION);
+    case CONFIG_SWITCH: return sizeof(CONFIG_C_SWITCH);
+    case CONFIG_CHOICE: return sizeof(CONFIG_C_CHOICE);
+    }
+    return 0;
+}
+
+static bool equal_lists(const struct config_list *a, const struct config_list *b)
+{
+    bool equal = a->count == b->count;
+    for (uint32_t i = 0; i < a->count && equal; i++)
+        equal = strcmp(a->items[i], b->items[i]) == 0;
+    return equal;
+}
+
+bool value__equal(const struct config *a, const struct config *b,
+                  const struct config_option *option)
+{
+    const void *left = const_field_of(a, option), *right = const_field_of(b, option);
+    if (option->type == CONFIG_TEXT || option->type == CONFIG_PATH)
+        return strcmp(*(char *const *)left, *(char *const *)right) == 0;
+    if (option->type == CONFIG_LIST)
+        return equal_lists(left, right);
+    return memcmp(left, right, size_of(option->type)) == 0;
+}
+
+void value__swap(struct config *a, struct config *b, const struct config_option *option)
+{
+    char kept[sizeof(struct config_list)];
+    size_t n = size_of(option->type);
+    memcpy(kept, field_of(a, option), n);
+    memcpy(field_of(a, option), field_of(b, option), n);
+    memcpy(field_of(b, option), kept, n);
+}

@@ -12,6 +12,11 @@ enum value_result value__parse(struct config *c, const struct config_option *opt
                                const char *text, char *reason, size_t size);
 /* Frees what the row's field owns and zeroes it. */
 void value__clear(struct config *c, const struct config_option *option);
+/* Whether two configurations have the same value in the row. */
+bool value__equal(const struct config *a, const struct config *b,
+                  const struct config_option *option);
+/* Exchanges the row's values, and what they own. */
+void value__swap(struct config *a, struct config *b, const struct config_option *option);
 /* Appends the field as the file would spell it. */
 void value__print(const struct config *c, const struct config_option *option, struct strbuf *out);
 

@@ -116,8 +116,7 @@ static void prepare(uv_work_t *work)
     if (j->kind == JOB_OPERATOR)
         op_job_prepare(j, strbuf_text(&j->body), j->body.length);
     else
-        prepare_job(j, strbuf_text(&j->body), j->body.length, j->service->models,
-                    &j->service->limits);
+        prepare_job(j, strbuf_text(&j->body), j->body.length, j->service->models, &j->limits);
     strbuf_free(&j->body);
 }
 
@@ -206,6 +205,7 @@ static void start_job(struct service *s, struct exchange *x, enum job_kind kind)
     j->state = JOB_PREPARING;
     j->timings.arrived_ns = exchange_arrived_ns(x);
     j->key = route_key(s, x);
+    j->limits = s->limits;
     exchange_take_body(x, &j->body);
     exchange_set_data(x, j);
     service_add_job(s, j);

@@ -553,6 +553,13 @@ enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options 
     return ST_OK;
 }
 
+void http_set_limits(struct http *h, const struct http_options *options)
+{
+    h->options.body_bytes = options->body_bytes;
+    h->options.header_time_ms = options->header_time_ms;
+    h->options.body_time_ms = options->body_time_ms;
+}
+
 void http_quiesce(struct http *h)
 {
     if (h->quiesced)

@@ -52,6 +52,8 @@ struct http_options {
 /* Starts serving on a listening socket, which it takes over also when it fails. */
 enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options *options,
                       const struct http_handlers *handlers, struct http **out, struct err *e);
+/* Takes over what may change while it runs: body_bytes, header_time_ms, body_time_ms. */
+void http_set_limits(struct http *h, const struct http_options *options);
 /* Stops accepting; open connections go on, and are closed after their reply. */
 void http_quiesce(struct http *h);
 /* Ends every exchange (finished is called with complete false) and frees all but the handles, which

@@ -115,11 +115,12 @@ struct job {
 
     /* of the loop */
     struct service *service;
-    struct exchange *exchange; /* NULL: the client is gone */
-    struct strbuf body;        /* until it is prepared */
-    struct output *results;    /* [n_sequences] what came so far, unless it is streamed */
-    bool results_lost;         /* memory was short for them */
-    struct stream *stream;     /* NULL unless it is streamed */
+    struct exchange *exchange;    /* NULL: the client is gone */
+    struct strbuf body;           /* until it is prepared */
+    struct request_limits limits; /* as they were when it came */
+    struct output *results;       /* [n_sequences] what came so far, unless it is streamed */
+    bool results_lost;            /* memory was short for them */
+    struct stream *stream;        /* NULL unless it is streamed */
     struct job *live_next, *live_previous; /* all jobs of the service */
     uint32_t worker;                       /* where it runs */
     uv_work_t work;

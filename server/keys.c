@@ -12,6 +12,8 @@
 
 struct keys {
     uint32_t count;
+    uint32_t next; /* number of the next key that was never there */
+    int numbers[KEYS_MAX];
     unsigned char padded[KEYS_MAX][PADDED_BYTES];
 };
 
@@ -45,7 +47,22 @@ static enum status add_key(struct keys *k, const char *path, int line, char *tex
     return ST_OK;
 }
 
+/* Numbers the keys that were just read: as in `old`, or with numbers of their own. */
+static void number_keys(struct keys *k, const struct keys *old)
+{
+    k->next = old != NULL ? old->next : 1;
+    for (uint32_t i = 0; i < k->count; i++) {
+        int number = old != NULL ? keys_find(old, (const char *)k->padded[i]) : -1;
+        k->numbers[i] = number >= 0 ? number : (int)k->next++;
+    }
+}
+
 enum status keys_open(const char *path, struct keys **out, struct err *e)
+{
+    return keys_reopen(path, NULL, out, e);
+}
+
+enum status keys_reopen(const char *path, const struct keys *old, struct keys **out, struct err *e)
 {
     FILE *file = fopen(path, "re");
     if (file == NULL)
@@ -65,6 +82,7 @@ enum status keys_open(const char *path, struct keys **out, struct err *e)
         keys_close(k);
         return status;
     }
+    number_keys(k, old);
     *out = k;
     return ST_OK;
 }
@@ -92,7 +110,7 @@ int keys_find(const struct keys *k, const char *given)
         unsigned different = too_long | (n == 0);
         for (size_t b = 0; b < PADDED_BYTES; b++)
             different |= (unsigned)(k->padded[i][b] ^ padded[b]);
-        found = different == 0 ? (int)i : found;
+        found = different == 0 ? k->numbers[i] : found;
     }
     return found;
 }

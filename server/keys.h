@@ -1,4 +1,6 @@
-/* API keys: read once from a file, compared in constant time. Immutable afterwards: any thread. */
+/* API keys: read from a file, compared in constant time. Immutable afterwards: any thread.
+ *
+ * A key's number stands for it wherever what belongs to different keys must stay apart. */
 #ifndef OINFER_SERVER_KEYS_H
 #define OINFER_SERVER_KEYS_H
 
@@ -13,9 +15,13 @@ struct keys;
 /* Reads one key a line; empty lines and lines that begin with # do not count. The file must not be
  * readable by others nor writable by the group. ST_INVALID names file and line. */
 enum status keys_open(const char *path, struct keys **out, struct err *e);
+/* The same, for a file that takes the place of `old` (NULL: none): a key that was there keeps its
+ * number, one that was not gets a number that no other key ever had. */
+enum status keys_reopen(const char *path, const struct keys *old, struct keys **out, struct err *e);
 void keys_close(struct keys *k); /* accepts NULL */
 uint32_t keys_count(const struct keys *k);
-/* The key's number, or -1. The time does not depend on how much of a key is right, nor on which. */
+/* The key's number (from 1: 0 stands for no key), or -1. The time does not depend on how much of a
+ * key is right, nor on which. */
 int keys_find(const struct keys *k, const char *given);
 
 #endif

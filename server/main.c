@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "server/notify.h"
 #include "server/service.h"
 
 #define TEXT_CEILING_BYTES ((size_t)1 << 20)
@@ -101,6 +102,38 @@ static enum status check_exposure(const struct config *c, const struct listen_ad
         address->text);
 }
 
+/* The socket that the service manager has passed, else one of our own on the configured address. */
+static enum status find_socket(const struct config *c, int *fd, struct listen_address *address,
+                               struct err *e)
+{
+    int first;
+    int n = notify_listen_fds(&first);
+    if (n == 0)
+        return listen_open(c->host, (uint16_t)c->port, fd, address, e);
+    if (n != 1)
+        return n < 0 ? err_set(e, ST_IO, "the passed sockets cannot be read: %s", strerror(-n))
+                     : err_set(e, ST_INVALID, "%d sockets were passed; one is served", n);
+    enum status status = listen_adopt(first, address, e);
+    if (status != ST_OK)
+        return status;
+    *fd = first;
+    log_info("socket was passed address=%s port=%u", address->text, address->port);
+    return ST_OK;
+}
+
+/* What the configuration is read from, at the start and at each reload. */
+struct command_line {
+    int argc;
+    char **argv;
+};
+
+static enum status read_config(void *user, struct config **out, struct strbuf *problems)
+{
+    const struct command_line *line = user;
+    enum config_action action;
+    return config_load(line->argc, line->argv, environ, out, &action, problems);
+}
+
 /* ---- the list and its mirror image ---- */
 
 static enum status choose_devices(const struct config *c, struct service_options *o, struct err *e)
@@ -116,10 +149,11 @@ static enum status choose_devices(const struct config *c, struct service_options
 }
 
 /* Opens everything and serves; with `check` stops short of devices and sockets. */
-static enum status run(const struct config *c, bool check, struct err *e)
+static enum status run(struct config *c, const struct command_line *line, bool check, struct err *e)
 {
     static struct service service; /* large, and there is one */
-    struct service_options options = {.config = c, .listen_fd = -1};
+    struct service_options options = {
+        .config = c, .read_config = read_config, .user = (void *)line, .listen_fd = -1};
     struct hosted_models models = {0};
     struct keys *keys = NULL;
     struct device_list *devices = NULL;
@@ -133,13 +167,12 @@ static enum status run(const struct config *c, bool check, struct err *e)
     status = hosted_open(c->model.items, c->model.count, (uint32_t)c->ctx_tokens, &models, e);
     if (status != ST_OK)
         goto close_keys;
-    if (check)
-        goto close_models;
-    status = listen_open(c->host, (uint16_t)c->port, &options.listen_fd, &options.address, e);
+    status = check ? listen_resolve(c->host, (uint16_t)c->port, &options.address, e)
+                   : find_socket(c, &options.listen_fd, &options.address, e);
     if (status != ST_OK)
         goto close_models;
     status = check_exposure(c, &options.address, e);
-    if (status != ST_OK)
+    if (status != ST_OK || check)
         goto close_socket;
     options.cache_dir = find_cache(c, cache, sizeof cache);
     status = device_list_cache_dir(options.cache_dir, e);
@@ -195,11 +228,15 @@ int main(int argc, char **argv)
     }
     log_init(levels[config->log_level], logs_to_journal());
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* until the service reloads on it */
     request_init();
-    status = run(config, action == CONFIG_CHECK, &e);
+    const struct command_line line = {argc, argv};
+    status = run(config, &line, action == CONFIG_CHECK, &e);
     config_close(config);
     if (status != ST_OK) {
         fprintf(stderr, "oinferd: %s\n", e.text);
+        if (action == CONFIG_RUN)
+            notify_status(e.text);
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

@@ -1,13 +1,15 @@
-/* Calls of sd_notify. Built without libsystemd, all of them do nothing. */
+/* Calls of libsystemd. Built without it, all of them do nothing. */
 #include "server/notify.h"
 
 #include <inttypes.h>
+#include <time.h>
 
 #ifdef OINFER_HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
 #endif
 
-#define EXTEND_US 30000000 /* loading may go on for so long after each sign of progress */
+#define EXTEND_US     120000000 /* loading may go on for so long after each sign of progress */
+#define STOP_MARGIN_S 10        /* for closing, after the requests that may still run */
 
 #ifdef OINFER_HAVE_SYSTEMD
 
@@ -35,9 +37,29 @@ void notify_alive(void)
     sd_notify(0, "WATCHDOG=1");
 }
 
-void notify_stopping(const char *status)
+void notify_status(const char *status)
 {
-    sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status);
+    sd_notifyf(0, "STATUS=%s", status);
+}
+
+void notify_reloading(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    sd_notifyf(0, "RELOADING=1\nSTATUS=reloading\nMONOTONIC_USEC=%" PRIu64,
+               (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u);
+}
+
+void notify_stopping(const char *status, uint64_t limit_ms)
+{
+    sd_notifyf(0, "STOPPING=1\nSTATUS=%s\nEXTEND_TIMEOUT_USEC=%" PRIu64, status,
+               limit_ms * 1000u + STOP_MARGIN_S * UINT64_C(1000000));
+}
+
+int notify_listen_fds(int *first)
+{
+    *first = SD_LISTEN_FDS_START;
+    return sd_listen_fds(1);
 }
 
 #else
@@ -63,9 +85,25 @@ void notify_alive(void)
 {
 }
 
-void notify_stopping(const char *status)
+void notify_status(const char *status)
 {
     (void)status;
+}
+
+void notify_reloading(void)
+{
+}
+
+void notify_stopping(const char *status, uint64_t limit_ms)
+{
+    (void)status;
+    (void)limit_ms;
+}
+
+int notify_listen_fds(int *first)
+{
+    *first = -1;
+    return 0;
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* What the service manager is told: systemd's notification protocol, nothing where it is not there.
- * Loop thread. */
+/* What the service manager is told, and the sockets it passes: systemd's protocols, nothing where
+ * it is not there. Loop thread. */
 #ifndef OINFER_SERVER_NOTIFY_H
 #define OINFER_SERVER_NOTIFY_H
 
@@ -10,6 +10,13 @@ uint64_t notify_watchdog_ns(void);
 void notify_loading(uint64_t bytes_done, uint64_t bytes_total, uint32_t kernels_built);
 void notify_ready(const char *status);
 void notify_alive(void);
-void notify_stopping(const char *status);
+void notify_status(const char *status); /* one line for people */
+/* To be followed by notify_ready. */
+void notify_reloading(void);
+/* It takes at most limit_ms until running requests are done, and a little for closing. */
+void notify_stopping(const char *status, uint64_t limit_ms);
+/* Number of listening sockets that the manager has passed, or -errno; *first is the first one's
+ * descriptor. Once, before any thread is started: what says so is taken out of the environment. */
+int notify_listen_fds(int *first);
 
 #endif

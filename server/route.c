@@ -159,7 +159,11 @@ static void on_headers(void *user, struct exchange *x)
 
 static void on_request(void *user, struct exchange *x)
 {
-    find_path(exchange_path(x))->handle(user, x);
+    struct fault f;
+    if (check(user, x, &f) != ST_OK) /* again: keys may have been reloaded while the body came */
+        route_fault(user, x, &f);
+    else
+        find_path(exchange_path(x))->handle(user, x);
 }
 
 static void on_writable(void *user, struct exchange *x)

@@ -38,6 +38,11 @@ enum status scheduler_open(struct worker *const *workers, uint32_t n_workers, ui
     return ST_OK;
 }
 
+void scheduler_set_queue(struct scheduler *s, uint32_t queue_jobs)
+{
+    s->queue_jobs = queue_jobs;
+}
+
 void scheduler_close(struct scheduler *s)
 {
     mem_free(s);

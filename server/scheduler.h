@@ -20,6 +20,8 @@ struct scheduler;
 /* queue_jobs: how many may wait. slots: of each model on each worker. The workers are borrowed. */
 enum status scheduler_open(struct worker *const *workers, uint32_t n_workers, uint32_t slots,
                            uint32_t queue_jobs, struct scheduler **out, struct err *e);
+/* Another length of the queue; jobs that wait already go on waiting. */
+void scheduler_set_queue(struct scheduler *s, uint32_t queue_jobs);
 void scheduler_close(struct scheduler *s); /* accepts NULL; the queue must be empty */
 
 /* Takes a place for a job that will be prepared; ST_BUSY when the queue is full. */

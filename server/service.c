@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,11 +13,12 @@
 #include "server/notify.h"
 #include "server/route.h"
 
-#define TICK_MS       50
-#define TELL_NS       200000000u /* between two reports of progress in loading */
-#define ALIVE_PARTS   3          /* signs of life in an interval of the watchdog */
-#define EXIT_AT_ONCE  130
-#define CLOSE_WAIT_MS 2000 /* cancelled jobs come back within a step */
+#define TICK_MS                50
+#define TELL_NS                200000000u /* between two reports of progress in loading */
+#define ALIVE_PARTS            3          /* signs of life in an interval of the watchdog */
+#define EXIT_AT_ONCE           130
+#define CLOSE_WAIT_MS          2000 /* cancelled jobs come back within a step */
+#define PROBLEMS_CEILING_BYTES ((size_t)1 << 20)
 
 const char *service_state_name(enum service_state state)
 {
@@ -89,7 +91,10 @@ static void update_state(struct service *s)
     } else if (s->state == SERVICE_LOADING) {
         become_ready(s, n_ready);
     } else {
-        s->state = n_ready == s->n_workers ? SERVICE_READY : SERVICE_DEGRADED;
+        enum service_state state = n_ready == s->n_workers ? SERVICE_READY : SERVICE_DEGRADED;
+        if (state != s->state)
+            notify_status(service_state_name(state));
+        s->state = state;
     }
     if (s->state == SERVICE_DEGRADED && n_ready == 0) {
         fault_set(&f, FAULT_DEVICE_LOST, NULL, "no device is left");
@@ -127,7 +132,7 @@ static void drain(struct service *s, const char *why)
     s->state = SERVICE_DRAINING;
     s->drain_end_ns = clock_now_ns() + (uint64_t)s->config->drain_time_ms * 1000000u;
     log_info("stopping reason=%s drain_ms=%" PRId64, why, s->config->drain_time_ms);
-    notify_stopping("draining");
+    notify_stopping("draining", (uint64_t)s->config->drain_time_ms + CLOSE_WAIT_MS);
     http_quiesce(s->http);
     for (uint32_t i = 0; i < s->n_workers && loading; i++)
         worker_stop(s->workers[i]);
@@ -136,6 +141,10 @@ static void drain(struct service *s, const char *why)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct service *s = handle->data;
+    if (number == SIGHUP) {
+        service_reload(s);
+        return;
+    }
     if (number == SIGINT && s->state == SERVICE_DRAINING)
         _exit(EXIT_AT_ONCE);
     drain(s, number == SIGINT ? "SIGINT" : "SIGTERM");
@@ -157,18 +166,28 @@ static void cancel_all(struct service *s)
 
 /* ---- the tick ---- */
 
-/* A sign of life for the service manager: only while every engine makes progress or has nothing to
- * do. */
-static void watch(struct service *s, uint64_t now_ns)
+/* Whether every engine that works has made progress since the last sign of life, or has nothing to
+ * do; and one is left that can. */
+static bool engines_progress(struct service *s)
 {
-    if (s->watchdog_ns == 0 || now_ns - s->alive_ns < s->watchdog_ns / ALIVE_PARTS)
-        return;
+    bool usable = false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         struct worker_status status;
         worker_status(s->workers[i], &status);
-        if (status.in_step && now_ns > status.step_ns + s->watchdog_ns)
-            return;
+        usable |= status.state == WORKER_READY;
+        if (!status.resting && status.progress_ns <= s->alive_ns)
+            return false;
     }
+    return usable;
+}
+
+/* A sign of life for the service manager, when it is due and the engines give one. The loop alone
+ * never does: what hangs is the engine. Loading reports by itself, as it makes progress. */
+static void watch(struct service *s, uint64_t now_ns)
+{
+    if (s->watchdog_ns == 0 || s->state == SERVICE_LOADING ||
+        now_ns - s->alive_ns < s->watchdog_ns / ALIVE_PARTS || !engines_progress(s))
+        return;
     s->alive_ns = now_ns;
     notify_alive();
 }
@@ -192,7 +211,7 @@ static void on_tick(uv_timer_t *tick)
 
 static enum status open_loop(struct service *s, struct err *e)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     int status = uv_loop_init(&s->loop);
     s->has_loop = status == 0;
     if (status == 0)
@@ -201,7 +220,7 @@ static enum status open_loop(struct service *s, struct err *e)
     if (status == 0)
         status = uv_timer_init(&s->loop, &s->tick);
     s->has_tick = status == 0;
-    for (size_t i = 0; i < 2 && status == 0; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == 0; i++) {
         status = uv_signal_init(&s->loop, &s->signals[i]);
         s->n_signals += status == 0;
         s->signals[i].data = s;
@@ -249,16 +268,27 @@ static enum status open_workers(struct service *s, struct err *e)
     return ST_OK;
 }
 
+static struct http_options http_options_of(const struct config *c)
+{
+    return (struct http_options){.body_bytes = (uint64_t)c->body_bytes,
+                                 .header_bytes = (size_t)c->header_bytes,
+                                 .connections = (uint32_t)c->connections,
+                                 .connections_per_address = (uint32_t)c->connections_per_address,
+                                 .header_time_ms = (uint32_t)c->header_time_ms,
+                                 .body_time_ms = (uint32_t)c->body_time_ms,
+                                 .idle_time_ms = (uint32_t)c->idle_time_ms};
+}
+
+static struct request_limits limits_of(const struct config *c)
+{
+    return (struct request_limits){.choices = (uint32_t)c->choices,
+                                   .max_tokens = (uint32_t)c->max_tokens,
+                                   .deadline_ms = (uint64_t)c->deadline_ms};
+}
+
 static enum status open_http(struct service *s, struct err *e)
 {
-    const struct config *c = s->config;
-    struct http_options options = {.body_bytes = (uint64_t)c->body_bytes,
-                                   .header_bytes = (size_t)c->header_bytes,
-                                   .connections = (uint32_t)c->connections,
-                                   .connections_per_address = (uint32_t)c->connections_per_address,
-                                   .header_time_ms = (uint32_t)c->header_time_ms,
-                                   .body_time_ms = (uint32_t)c->body_time_ms,
-                                   .idle_time_ms = (uint32_t)c->idle_time_ms};
+    struct http_options options = http_options_of(s->config);
     struct http_handlers handlers = route_handlers(s);
     int fd = s->options.listen_fd;
     s->options.listen_fd = -1;
@@ -270,9 +300,7 @@ enum status service_open(struct service *s, const struct service_options *option
     *s = (struct service){.options = *options,
                           .config = options->config,
                           .models = options->models,
-                          .limits = {.choices = (uint32_t)options->config->choices,
-                                     .max_tokens = (uint32_t)options->config->max_tokens,
-                                     .deadline_ms = (uint64_t)options->config->deadline_ms},
+                          .limits = limits_of(options->config),
                           .metrics.start_s = (double)clock_wall_s(),
                           .watchdog_ns = notify_watchdog_ns()};
     enum status status = open_loop(s, e);
@@ -287,6 +315,88 @@ enum status service_open(struct service *s, const struct service_options *option
         service_close(s);
     return status;
 }
+
+/* ---- reloading ---- */
+
+/* Names each line of `problems` in the log. */
+static void log_problems(const struct strbuf *problems)
+{
+    char line[ERR_TEXT_BYTES], quoted[2 * ERR_TEXT_BYTES];
+    for (const char *p = strbuf_text(problems); *p != '\0';) {
+        size_t n = strcspn(p, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, p);
+        log_error("not reloaded reason=%s", log_quote(quoted, sizeof quoted, line));
+        p += n + (p[n] == '\n');
+    }
+}
+
+/* The keys of the new configuration; *keys stays NULL when it has none. */
+static enum status reload_keys(struct service *s, const struct config *next, struct keys **keys,
+                               struct strbuf *problems)
+{
+    struct err e;
+    if (next->api_key_file[0] == '\0' && s->options.keys == NULL)
+        return ST_OK;
+    if (next->api_key_file[0] == '\0') {
+        strbuf_puts(problems, "api-key-file: keys can be taken away by a restart only");
+        return ST_INVALID;
+    }
+    enum status status = keys_reopen(next->api_key_file, s->options.keys, keys, &e);
+    if (status != ST_OK)
+        strbuf_puts(problems, e.text);
+    return status;
+}
+
+static void take_over(struct service *s, struct config *next, struct keys *keys)
+{
+    struct strbuf taken, fixed;
+    strbuf_init(&taken, PROBLEMS_CEILING_BYTES);
+    strbuf_init(&fixed, PROBLEMS_CEILING_BYTES);
+    config_reload(s->options.config, next, &taken, &fixed);
+    struct http_options http = http_options_of(s->config);
+    s->limits = limits_of(s->config);
+    http_set_limits(s->http, &http);
+    scheduler_set_queue(s->scheduler, (uint32_t)s->config->queue_jobs);
+    log_level_set((enum log_level)s->config->log_level); /* in options.def's order */
+    if (keys != NULL) {
+        keys_close(s->reloaded_keys);
+        s->options.keys = s->reloaded_keys = keys;
+    }
+    log_info("reloaded keys=%u changed=%s needs_restart=%s",
+             s->options.keys != NULL ? keys_count(s->options.keys) : 0,
+             taken.length > 0 ? strbuf_text(&taken) : "none",
+             fixed.length > 0 ? strbuf_text(&fixed) : "none");
+    strbuf_free(&taken);
+    strbuf_free(&fixed);
+}
+
+void service_reload(struct service *s)
+{
+    struct config *next = NULL;
+    struct keys *keys = NULL;
+    struct strbuf problems;
+    bool told = s->state == SERVICE_READY || s->state == SERVICE_DEGRADED;
+    if (s->state == SERVICE_DRAINING)
+        return;
+    if (told)
+        notify_reloading();
+    strbuf_init(&problems, PROBLEMS_CEILING_BYTES);
+    enum status status = s->options.read_config(s->options.user, &next, &problems);
+    if (status == ST_OK)
+        status = reload_keys(s, next, &keys, &problems);
+    if (status == ST_OK)
+        take_over(s, next, keys);
+    else if (problems.length > 0)
+        log_problems(&problems);
+    else
+        log_error("not reloaded reason=\"out of memory\"");
+    config_close(next);
+    strbuf_free(&problems);
+    if (told)
+        notify_ready(service_state_name(s->state));
+}
+
+/* ---- running ---- */
 
 enum status service_run(struct service *s, struct err *e)
 {
@@ -330,4 +440,5 @@ void service_close(struct service *s)
         uv_run(&s->loop, UV_RUN_ONCE);
     if (s->options.listen_fd >= 0)
         close(s->options.listen_fd);
+    keys_close(s->reloaded_keys);
 }

@@ -23,7 +23,10 @@
 
 /* What main has made ready; everything is borrowed until service_close. */
 struct service_options {
-    const struct config *config;
+    struct config *config; /* a reload changes its live rows */
+    /* Reads the configuration again, as at the start; as config_load. */
+    enum status (*read_config)(void *user, struct config **out, struct strbuf *problems);
+    void *user;
     const struct device_list *devices;
     uint32_t device_indices[WORKERS_MAX];
     uint32_t n_devices;
@@ -47,7 +50,7 @@ struct service {
     uv_loop_t loop;
     uv_async_t news; /* a worker has something to tell */
     uv_timer_t tick;
-    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
     bool has_loop, has_news, has_tick;
     uint32_t n_signals;
 
@@ -58,6 +61,7 @@ struct service {
     struct metrics metrics;
     struct job *jobs; /* live ones, by live_next */
     uint32_t n_preparing;
+    struct keys *reloaded_keys; /* NULL: options.keys are those that main has read */
 
     uint64_t drain_end_ns; /* when draining: jobs that still run then are cancelled */
     bool cancelled;        /* that has been done */
@@ -70,6 +74,10 @@ enum status service_open(struct service *s, const struct service_options *option
 /* Serves until told to stop. ST_OK: stopped as asked; otherwise *e says why it could not serve. */
 enum status service_run(struct service *s, struct err *e);
 void service_close(struct service *s);
+
+/* Reads the configuration again and takes over what can change while the daemon runs; what cannot
+ * is named in the log. All or nothing: with any problem everything stays as it was. */
+void service_reload(struct service *s);
 
 const char *service_state_name(enum service_state state); /* "ok" for READY, "loading", ... */
 

@@ -64,7 +64,7 @@ static void set_state(struct worker *w, enum worker_state state, const struct er
 {
     uv_mutex_lock(&w->lock);
     w->status.state = state;
-    w->status.step_ns = clock_now_ns();
+    w->status.step_ns = w->status.progress_ns = clock_now_ns();
     if (e != NULL)
         w->status.error = *e;
     if (w->engine != NULL)
@@ -83,7 +83,7 @@ static bool on_progress(void *user, uint64_t done, uint64_t total, uint32_t kern
     w->status.bytes_done = w->loaded_bytes + done;
     w->status.bytes_total = w->loaded_bytes + total + w->waiting_bytes;
     w->status.kernels_built = kernels_built;
-    w->status.step_ns = clock_now_ns();
+    w->status.step_ns = w->status.progress_ns = clock_now_ns();
     uv_mutex_unlock(&w->lock);
     notify(w);
     return !atomic_load(&w->stopping);
@@ -245,7 +245,7 @@ static void step_begins(void *user)
     tell_slots(w);
     uv_mutex_lock(&w->lock);
     w->status.in_step = true;
-    w->status.step_ns = clock_now_ns();
+    w->status.step_ns = w->status.progress_ns = clock_now_ns();
     uv_mutex_unlock(&w->lock);
 }
 
@@ -255,7 +255,7 @@ static void step_ended(void *user)
     struct device_memory memory = device_memory(engine_device(w->engine));
     uv_mutex_lock(&w->lock);
     w->status.in_step = false;
-    w->status.step_ns = clock_now_ns();
+    w->status.step_ns = w->status.progress_ns = clock_now_ns();
     w->status.n_steps++;
     w->status.memory = memory;
     uv_mutex_unlock(&w->lock);
@@ -267,6 +267,7 @@ static bool wait_for_work(struct worker *w, uint64_t ns)
 {
     uv_mutex_lock(&w->lock);
     bool expired = false;
+    w->status.resting = true;
     while (!w->woken && w->inbox == NULL && !expired) {
         if (ns == 0)
             uv_cond_wait(&w->wake, &w->lock);
@@ -274,6 +275,8 @@ static bool wait_for_work(struct worker *w, uint64_t ns)
             expired = uv_cond_timedwait(&w->wake, &w->lock, ns) == UV_ETIMEDOUT;
     }
     w->woken = false;
+    w->status.resting = false;
+    w->status.progress_ns = clock_now_ns();
     uv_mutex_unlock(&w->lock);
     return expired;
 }
@@ -344,7 +347,8 @@ static bool on_operator(void *user, double next_ns)
 {
     struct worker *w = user;
     uv_mutex_lock(&w->lock);
-    w->status.step_ns = clock_now_ns() + (uint64_t)(next_ns < 3.6e12 ? next_ns : 3.6e12);
+    w->status.step_ns = w->status.progress_ns =
+        clock_now_ns() + (uint64_t)(next_ns < 3.6e12 ? next_ns : 3.6e12);
     uv_mutex_unlock(&w->lock);
     return !atomic_load(&w->stopping);
 }
@@ -428,7 +432,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     w->inbox_end = &w->inbox;
     w->outgoing_end = &w->outgoing;
     w->operators_end = &w->operators;
-    w->status.step_ns = clock_now_ns();
+    w->status.step_ns = w->status.progress_ns = clock_now_ns();
     w->facts.device = *device_list_at(options->devices, options->device_index);
     for (uint32_t i = 0; i < options->models->count; i++)
         w->waiting_bytes += options->models->items[i].info->weight_bytes;

@@ -33,8 +33,10 @@ struct worker_status {
     enum worker_state state;
     uint64_t bytes_done, bytes_total; /* of the models' weights, all models */
     uint32_t kernels_built;
-    uint64_t step_ns; /* end of the last step, or of the last sign of progress in loading */
-    bool in_step;     /* the engine is working */
+    uint64_t step_ns;     /* end of the last step, or of the last sign of progress in loading */
+    bool in_step;         /* the engine is working */
+    bool resting;         /* the thread waits for work: no progress is to be expected */
+    uint64_t progress_ns; /* last sign of progress of any kind: a load's, a step's, a wait's */
     uint64_t n_steps;
     struct device_memory memory; /* at the last step or load */
     struct err error;            /* FAILED and LOST: why */

@@ -21,6 +21,11 @@ void log_init(enum log_level level, int journal)
     atomic_store(&journal_prefix, journal);
 }
 
+void log_level_set(enum log_level level)
+{
+    atomic_store(&current_level, (int)level);
+}
+
 enum log_level log_level_get(void)
 {
     return (enum log_level)atomic_load_explicit(&current_level, memory_order_relaxed);

@@ -2,7 +2,7 @@
  *
  * Values that hold spaces, quotes, '=' or control characters are quoted and escaped by the log_str
  * helper of the caller's format: write `key=%s` with log_quote(). Prompts are never logged above
- * debug. Thread-safe; the level is process-wide and set once at start.
+ * debug. Thread-safe; the level is process-wide.
  */
 #ifndef OINFER_BASE_LOG_H
 #define OINFER_BASE_LOG_H
@@ -14,6 +14,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 /* Sets the most verbose level that is written; LOG_INFO before the first call. `journal` puts the
  * systemd priority prefix (<3> .. <7>) before each line. */
 void log_init(enum log_level level, int journal);
+void log_level_set(enum log_level level);
 enum log_level log_level_get(void);
 /* "error" "warn" "info" "debug" -> *out; returns 0, or -1 for another word. */
 int log_level_parse(const char *word, enum log_level *out);

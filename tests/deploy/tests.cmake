@@ -1,4 +1,5 @@
-# The scripts of deploy/: their failures, and what shellcheck says.
+# What deploy/ holds: scripts and their failures, the daemon under a service manager, units, packages, and the files for
+# proxies and monitoring. A tool that is not installed is a skip that names it.
 add_test(NAME deploy_failures COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/deploy/failures.sh)
 set(deploy_tests deploy_failures)
 find_program(OINFER_SHELLCHECK shellcheck)
@@ -10,3 +11,10 @@ if(OINFER_SHELLCHECK)
   list(APPEND deploy_tests shellcheck)
 endif()
 set_tests_properties(${deploy_tests} PROPERTIES LABELS deploy TIMEOUT 120)
+
+foreach(name manager units)
+  add_test(NAME deploy_${name} COMMAND ${OINFER_PYTHON} -m pytest -q -p no:cacheprovider -rs
+    ${CMAKE_CURRENT_SOURCE_DIR}/deploy/test_${name}.py)
+  set_tests_properties(deploy_${name} PROPERTIES LABELS deploy TIMEOUT 300 RUN_SERIAL TRUE
+    ENVIRONMENT "OINFERD=$<TARGET_FILE:oinferd>;OINFERD_FAKE=$<TARGET_FILE:oinferd_fake>;OINFER_BUILD=${CMAKE_BINARY_DIR};PYTHONDONTWRITEBYTECODE=1")
+endforeach()

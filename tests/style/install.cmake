@@ -7,7 +7,8 @@ execute_process(COMMAND ${CMAKE_COMMAND} -E env DESTDIR=${STAGE} ${CMAKE_COMMAND
 # The configuration's place is fixed when the build is configured (its prefix is /usr/local unless given).
 file(GLOB_RECURSE installed LIST_DIRECTORIES false RELATIVE ${STAGE} ${STAGE}/*)
 foreach(pattern "^usr/bin/oinferd$" "^usr/bin/oinfer$" "etc/oinfer/oinferd\\.conf$" "^usr/share/doc/oinfer/README\\.md$"
-    "^usr/share/doc/oinfer/LICENSE$" "^usr/lib/systemd/system/oinferd\\.service$" "^usr/lib/sysusers\\.d/oinferd\\.conf$"
+    "^usr/share/doc/oinfer/LICENSE$" "^usr/lib/systemd/system/oinferd\\.service$"
+    "^usr/lib/systemd/system/oinferd\\.socket$" "^usr/libexec/oinfer/backoff\\.sh$" "^usr/lib/sysusers\\.d/oinferd\\.conf$"
     "^usr/lib/tmpfiles\\.d/oinferd\\.conf$")
   set(found ${installed})
   list(FILTER found INCLUDE REGEX "${pattern}")

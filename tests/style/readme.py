@@ -10,14 +10,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- options: written by tests/style/readme.py -->", "<!-- end of options -->"
-ROW = re.compile(r'^OPTION\((\w+), "([^"]*)", \w+, (\w+), "([^"]*)", (.*?), (.*?), "([^"]*)", "([^"]*)"\)', re.M)
+ROW = re.compile(r'^OPTION(?:_LIVE)?\((\w+), "([^"]*)", \w+, (\w+), "([^"]*)", (.*?), (.*?), "([^"]*)", "([^"]*)"\)', re.M)
 
 
 def table():
     """The Markdown table of all options."""
     text = (ROOT / "config/options.def").read_text(encoding="utf-8")
     rows = ROW.findall(text)
-    if len(rows) != len(re.findall(r"^OPTION\(", text, re.M)):
+    if len(rows) != len(re.findall(r"^OPTION(?:_LIVE)?\(", text, re.M)):
         sys.exit("readme.py: a row of config/options.def is not in the form that this script reads")
     lines = ["| section | option | value | default | what |", "|---|---|---|---|---|"]
     for section, name, kind, default, _, _, unit, help_text in rows:

@@ -301,15 +301,50 @@ static void out_of_memory_is_a_status(void **state)
     assert_true(succeeded);
 }
 
+/* Live rows are exchanged, others named and left alone; of either kind only those that differ. */
+static void reload_takes_live_rows(void **state)
+{
+    (void)state;
+    struct config *running, *next;
+    enum config_action action;
+    struct strbuf taken, fixed;
+    strbuf_init(&taken, CEILING);
+    strbuf_init(&fixed, CEILING);
+    assert_int_equal(load(ARGS("--queue=3", "--port=1", "--api-key-file=a", "--model=m", "--kv=f16",
+                               "--model=n", "--slots=2"),
+                          NULL, &running, &action),
+                     ST_OK);
+    assert_int_equal(load(ARGS("--queue=4", "--port=2", "--api-key-file=b", "--model=m", "--kv=f32",
+                               "--model=o", "--slots=2"),
+                          NULL, &next, &action),
+                     ST_OK);
+    config_reload(running, next, &taken, &fixed);
+    assert_string_equal(strbuf_text(&taken), "api-key-file,queue");
+    assert_string_equal(strbuf_text(&fixed), "model,kv,port");
+    assert_int_equal(running->queue_jobs, 4);
+    assert_string_equal(running->api_key_file, "b");
+    assert_string_equal(next->api_key_file, "a");
+    assert_int_equal(running->port, 1);
+    assert_string_equal(running->model.items[1], "n");
+    strbuf_clear(&taken);
+    config_reload(running, running, &taken, &fixed);
+    assert_int_equal(taken.length, 0);
+    config_close(running);
+    config_close(next);
+    strbuf_free(&taken);
+    strbuf_free(&fixed);
+}
+
 int main(void)
 {
     strbuf_init(&problems, CEILING);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_tables), cmocka_unit_test(later_sources_win),
-        cmocka_unit_test(every_problem_is_named),  cmocka_unit_test(units_and_ranges),
-        cmocka_unit_test(lists_are_bounded),       cmocka_unit_test(long_lines_are_reported),
-        cmocka_unit_test(actions_stop_reading),    cmocka_unit_test(default_file_is_current),
-        cmocka_unit_test(help_names_every_option), cmocka_unit_test(out_of_memory_is_a_status),
+        cmocka_unit_test(defaults_are_the_tables),   cmocka_unit_test(later_sources_win),
+        cmocka_unit_test(every_problem_is_named),    cmocka_unit_test(units_and_ranges),
+        cmocka_unit_test(lists_are_bounded),         cmocka_unit_test(long_lines_are_reported),
+        cmocka_unit_test(actions_stop_reading),      cmocka_unit_test(default_file_is_current),
+        cmocka_unit_test(reload_takes_live_rows),    cmocka_unit_test(help_names_every_option),
+        cmocka_unit_test(out_of_memory_is_a_status),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     strbuf_free(&problems);

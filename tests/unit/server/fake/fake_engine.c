@@ -13,6 +13,7 @@
 
 #define MAX_SLOTS   64
 #define DEFAULT_CTX 512
+#define HANG_MS     3600000
 
 struct fake_counts fake_counts;
 atomic_uint fake_step_ms, fake_load_ms;
@@ -476,6 +477,7 @@ static enum status check_item(const struct step_item *item, struct err *e)
         switch (item->tokens[i]) {
         case FAKE_BYTE('!'): return err_set(e, ST_NUMERIC, "NaN in the logits of step \"fake\"");
         case FAKE_BYTE('^'): return err_set(e, ST_DEVICE_LOST, "the fake device is lost");
+        case FAKE_BYTE(7): sleep_ms(HANG_MS); break;
         case FAKE_BYTE('~'): return err_set(e, ST_DEVICE, "the fake call failed");
         default:
             if (item->tokens[i] < 0 || item->tokens[i] >= FAKE_VOCAB)

@@ -3,8 +3,8 @@
  * It implements engine/engine.h over a byte vocabulary: token 3 + b is the byte b, 0 1 2 are
  * unknown, beginning and end. What it generates is written in the prompt: after "<script|" comes
  * the script, again and again, where $ ends the text; without a script the alphabet. Faults: a
- * prompt with ! gives ST_NUMERIC, one with ^ ST_DEVICE_LOST, one with ~ ST_DEVICE. The counters are
- * atomics, read from any thread.
+ * prompt with ! gives ST_NUMERIC, one with ^ ST_DEVICE_LOST, one with ~ ST_DEVICE; one with the
+ * byte 7 hangs. The counters are atomics, read from any thread.
  */
 #ifndef OINFER_TESTS_FAKE_ENGINE_H
 #define OINFER_TESTS_FAKE_ENGINE_H
