@@ -235,7 +235,7 @@ static bool find_obstacle(struct service *s, struct fault *f)
         if (status.state == WORKER_READY)
             return false;
     }
-    fault_set(f, FAULT_DEVICE_LOST, NULL, "no device is left");
+    service_no_device(s, f);
     return true;
 }
 

@@ -463,6 +463,11 @@ static double step_count(const struct worker_status *status)
     return (double)status->n_steps;
 }
 
+static double loss_count(const struct worker_status *status)
+{
+    return status->n_losses;
+}
+
 static double step_age_s(const struct worker_status *status)
 {
     return age_ms(status->step_ns) / 1e3;
@@ -501,6 +506,8 @@ void info_metrics(struct service *s, struct exchange *x)
     put_per_device(&body, s, "oinfer_device_ready", "gauge", "1: the device serves.", is_ready);
     put_per_device(&body, s, "oinfer_device_steps_total", "counter", "Steps of the engine.",
                    step_count);
+    put_per_device(&body, s, "oinfer_device_losses_total", "counter",
+                   "Times that the device was lost and opened again.", loss_count);
     put_per_device(&body, s, "oinfer_device_step_age_seconds", "gauge",
                    "Time since the engine's last sign of progress.", step_age_s);
     put_per_device(&body, s, "oinfer_device_memory_bytes", "gauge", "Device memory in buffers.",

@@ -17,6 +17,7 @@
 #define TELL_NS                200000000u /* between two reports of progress in loading */
 #define ALIVE_PARTS            3          /* signs of life in an interval of the watchdog */
 #define EXIT_AT_ONCE           130
+#define HOPELESS               3    /* failed openings of a device after which little is expected */
 #define CLOSE_WAIT_MS          2000 /* cancelled jobs come back within a step */
 #define PROBLEMS_CEILING_BYTES ((size_t)1 << 20)
 
@@ -51,6 +52,21 @@ static void fail_queued(struct service *s, const struct fault *f)
 {
     for (struct job *j = scheduler_pop(s->scheduler); j != NULL; j = scheduler_pop(s->scheduler))
         completion_fail(s, j, f);
+}
+
+void service_no_device(struct service *s, struct fault *f)
+{
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        struct worker_status status;
+        worker_status(s->workers[i], &status);
+        if (status.state != WORKER_LOST)
+            continue;
+        uint32_t index = s->options.device_indices[i];
+        fault_set(f, FAULT_DEVICE_LOST, NULL, "device %s was lost and is being opened again",
+                  device_list_at(s->options.devices, index)->name);
+        return;
+    }
+    fault_set(f, FAULT_DEVICE_LOST, NULL, "no device is left");
 }
 
 static void become_ready(struct service *s, uint32_t n_ready)
@@ -97,7 +113,7 @@ static void update_state(struct service *s)
         s->state = state;
     }
     if (s->state == SERVICE_DEGRADED && n_ready == 0) {
-        fault_set(&f, FAULT_DEVICE_LOST, NULL, "no device is left");
+        service_no_device(s, &f);
         fail_queued(s, &f);
     }
 }
@@ -167,14 +183,16 @@ static void cancel_all(struct service *s)
 /* ---- the tick ---- */
 
 /* Whether every engine that works has made progress since the last sign of life, or has nothing to
- * do; and one is left that can. */
+ * do; and one is left that can, or may soon be opened again. A new process helps where a driver
+ * does not let a lost device be opened. */
 static bool engines_progress(struct service *s)
 {
     bool usable = false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         struct worker_status status;
         worker_status(s->workers[i], &status);
-        usable |= status.state == WORKER_READY;
+        usable |= status.state == WORKER_READY ||
+                  (status.state == WORKER_LOST && status.n_failed_openings < HOPELESS);
         if (!status.resting && status.progress_ns <= s->alive_ns)
             return false;
     }

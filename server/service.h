@@ -81,6 +81,9 @@ void service_reload(struct service *s);
 
 const char *service_state_name(enum service_state state); /* "ok" for READY, "loading", ... */
 
+/* The fault of requests while no device serves: names one that is being opened again. */
+void service_no_device(struct service *s, struct fault *f);
+
 /* Puts a job on the list of live ones, and takes it off. */
 void service_add_job(struct service *s, struct job *j);
 void service_drop_job(struct service *s, struct job *j);

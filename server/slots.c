@@ -137,6 +137,15 @@ static void fail_job(struct slots *s, struct job *j, const struct fault *f)
     end_job(s, j);
 }
 
+/* What a failed step was about is not gone on from: the cells it has may be as bad as its result.
+ */
+static void forget_tokens(struct slots *s, const struct job *j)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->slots[i].sequence != NULL && s->slots[i].sequence->job == j)
+            session_rewind(s->slots[i].session, 0);
+}
+
 /* The deadline is over: what was generated is the answer, and nothing generated is an error. */
 static void end_late_job(struct slots *s, struct job *j)
 {
@@ -338,13 +347,31 @@ static void take(struct slots *s, struct slot *slot, const struct step_item *ite
         s->host.deliver(s->host.user, q->job, false);
 }
 
+/* One step. When a call of the device fails though the device works, it is made a second time. */
+static enum status run_step(struct slots *s, struct step_item *items, uint32_t n, struct err *e)
+{
+    s->host.step_begins(s->host.user);
+    enum status status = model_step(s->model, items, n, e);
+    if (status == ST_DEVICE) {
+        struct err lost;
+        char quoted[LOG_TEXT_BYTES];
+        log_warn("step failed and is tried again reason=%s",
+                 log_quote(quoted, sizeof quoted, e->text));
+        status = device_check(engine_device(s->host.engine), &lost);
+        if (status == ST_DEVICE_LOST)
+            *e = lost;
+        else
+            status = model_step(s->model, items, n, e);
+    }
+    s->host.step_ended(s->host.user);
+    return status;
+}
+
 /* Runs the items; when a batch fails, each alone, so that only the request at fault fails. */
 static enum status run_items(struct slots *s, struct batch *b, uint32_t first, uint32_t n,
                              struct err *e)
 {
-    s->host.step_begins(s->host.user);
-    enum status status = model_step(s->model, b->items + first, n, e);
-    s->host.step_ended(s->host.user);
+    enum status status = run_step(s, b->items + first, n, e);
     if (status == ST_OK) {
         account(s, b, first, n);
         for (uint32_t i = first; i < first + n; i++)
@@ -365,6 +392,7 @@ static enum status run_items(struct slots *s, struct batch *b, uint32_t first, u
     log_error("step failed job=%llu reason=%s", (unsigned long long)j->id,
               log_quote(quoted, sizeof quoted, e->text));
     fault_from_err(&f, NULL, e);
+    forget_tokens(s, j);
     fail_job(s, j, &f);
     return ST_OK;
 }
@@ -384,12 +412,7 @@ enum slots_result slots_step(struct slots *s, struct err *e)
     enum status status = set_profiling(s, &b, e);
     if (status == ST_OK)
         status = run_items(s, &b, 0, b.n, e);
-    if (status == ST_OK)
-        return SLOTS_STEPPED;
-    struct fault f;
-    fault_from_err(&f, NULL, e);
-    slots_fail_all(s, &f);
-    return SLOTS_DEVICE_LOST;
+    return status == ST_OK ? SLOTS_STEPPED : SLOTS_DEVICE_LOST;
 }
 
 uint32_t slots_describe(const struct slots *s, struct slot_status *out, uint32_t capacity)

@@ -50,7 +50,7 @@ enum slots_result {
     SLOTS_IDLE,       /* no job */
     SLOTS_WAITING,    /* jobs, but all of them wait for their readers */
     SLOTS_STEPPED,    /* a step was run */
-    SLOTS_DEVICE_LOST /* every job has failed; *e says why */
+    SLOTS_DEVICE_LOST /* *e says why; the jobs are still here: slots_fail_all */
 };
 /* Drops cancelled and late jobs, seats waiting ones and runs one step. */
 enum slots_result slots_step(struct slots *s, struct err *e);

@@ -1,5 +1,5 @@
 /* The worker's thread: load, then for ever: take jobs in, run a step of each model, tell the loop.
- */
+ * After the loss of its device it begins again. */
 #include "server/worker.h"
 
 #include <stdatomic.h>
@@ -16,7 +16,10 @@
 #define IDLE_NS        500000000u /* nothing to do for so long: time for housekeeping */
 #define WAIT_NS        50000000u  /* between looks at cancels and deadlines while nothing can run */
 #define PLAN_BYTES     16384
-#define SLOTS_TOLD_MAX 256 /* slots of all models that GET /slots shows */
+#define REOPEN_MIN_NS \
+    UINT64_C(1000000000) /* pause after the first failed opening of a lost device */
+#define REOPEN_MAX_NS  UINT64_C(60000000000) /* the pauses double up to this */
+#define SLOTS_TOLD_MAX 256                   /* slots of all models that GET /slots shows */
 
 struct worker {
     struct worker_options options;
@@ -46,7 +49,8 @@ struct worker {
     uint64_t model_bytes;                   /* of the one being loaded, as the engine counts them */
     uint64_t waiting_bytes;                 /* of the models after it, as their files say */
 
-    struct worker_facts facts; /* written before WORKER_READY, read after it */
+    struct worker_facts facts; /* written before the first WORKER_READY, read after it */
+    bool has_facts;            /* of the thread: they are not written again */
 };
 
 const char *worker_state_name(enum worker_state state)
@@ -60,13 +64,13 @@ static void notify(struct worker *w)
     w->options.notify(w->options.user);
 }
 
+/* e NULL: nothing is wrong. */
 static void set_state(struct worker *w, enum worker_state state, const struct err *e)
 {
     uv_mutex_lock(&w->lock);
     w->status.state = state;
     w->status.step_ns = w->status.progress_ns = clock_now_ns();
-    if (e != NULL)
-        w->status.error = *e;
+    w->status.error = e != NULL ? *e : (struct err){0};
     if (w->engine != NULL)
         w->status.memory = device_memory(engine_device(w->engine));
     uv_mutex_unlock(&w->lock);
@@ -125,22 +129,30 @@ static enum status load_model(struct worker *w, uint32_t i, struct err *e)
     status = slots_open(&host, w->models[i], hosted, model_n_slots(w->models[i]), &w->slots[i], e);
     if (status != ST_OK)
         return status;
-    w->facts.loads[i] = *model_load_report(w->models[i]);
-    describe_plans(w->models[i], &w->facts.plans[i]);
+    if (!w->has_facts) {
+        w->facts.loads[i] = *model_load_report(w->models[i]);
+        describe_plans(w->models[i], &w->facts.plans[i]);
+    }
     w->loaded_bytes += w->model_bytes;
     return ST_OK;
 }
 
 static enum status load(struct worker *w, struct err *e)
 {
+    w->loaded_bytes = w->waiting_bytes = 0;
+    for (uint32_t i = 0; i < w->options.models->count; i++)
+        w->waiting_bytes += w->options.models->items[i].info->weight_bytes;
     enum status status =
         engine_open(w->options.devices, w->options.device_index, &w->options.engine, &w->engine, e);
     for (uint32_t i = 0; i < w->options.models->count && status == ST_OK; i++)
         status = load_model(w, i, e);
     if (status != ST_OK)
         return status;
-    w->facts.device = *device_info(engine_device(w->engine));
-    w->facts.caps = device_caps(engine_device(w->engine));
+    if (!w->has_facts) {
+        w->facts.device = *device_info(engine_device(w->engine));
+        w->facts.caps = device_caps(engine_device(w->engine));
+    }
+    w->has_facts = true;
     return ST_OK;
 }
 
@@ -149,8 +161,12 @@ static void unload(struct worker *w)
     for (uint32_t i = w->n_models; i > 0; i--) {
         slots_close(w->slots[i - 1]);
         model_close(w->models[i - 1]);
+        w->slots[i - 1] = NULL;
+        w->models[i - 1] = NULL;
     }
     engine_close(w->engine);
+    w->n_models = 0;
+    w->engine = NULL;
 }
 
 /* ---- jobs ---- */
@@ -321,22 +337,29 @@ static void rest(struct worker *w, bool has_jobs)
         w->unsaved = kernel_save_next(engine_device(w->engine));
 }
 
+/* Who asks now is not sent here any more, and then who was here hears of it. */
+static void lose(struct worker *w, const struct err *e)
+{
+    struct fault f;
+    char quoted[LOG_TEXT_BYTES];
+    log_error("device lost device=%u reason=%s", w->options.device_index,
+              log_quote(quoted, sizeof quoted, e->text));
+    set_state(w, WORKER_LOST, e);
+    fault_set(&f, FAULT_DEVICE_LOST, NULL, "device %s was lost: %s", w->facts.device.name, e->text);
+    fail_all(w, &f);
+}
+
 /* Steps every model once; false when the device is lost. */
 static bool turn(struct worker *w, bool *stepped, bool *has_jobs)
 {
     struct err e;
-    char quoted[LOG_TEXT_BYTES];
     *stepped = *has_jobs = false;
     for (uint32_t i = 0; i < w->n_models; i++) {
         switch (slots_step(w->slots[i], &e)) {
         case SLOTS_IDLE: break;
         case SLOTS_STEPPED: *stepped = true; break;
         case SLOTS_WAITING: *has_jobs = true; break;
-        case SLOTS_DEVICE_LOST:
-            log_error("device lost device=%u reason=%s", w->options.device_index,
-                      log_quote(quoted, sizeof quoted, e.text));
-            set_state(w, WORKER_LOST, &e);
-            return false;
+        case SLOTS_DEVICE_LOST: lose(w, &e); return false;
         }
     }
     return true;
@@ -359,43 +382,101 @@ static bool run_operator(struct worker *w, bool *ran)
     struct job *j = pop_operator(w);
     const struct op_job_host host = {.user = w, .proceed = on_operator};
     struct err e;
-    char quoted[LOG_TEXT_BYTES];
     *ran = j != NULL;
     if (j == NULL)
         return true;
     step_begins(w);
     const enum status status = op_job_run(j, engine_device(w->engine), &host, &e);
     step_ended(w);
+    if (status != ST_OK)
+        lose(w, &e);
     deliver(w, j, true);
-    if (status == ST_OK)
-        return true;
-    log_error("device lost device=%u reason=%s", w->options.device_index,
-              log_quote(quoted, sizeof quoted, e.text));
-    set_state(w, WORKER_LOST, &e);
-    return false;
+    return status == ST_OK;
 }
 
-static void serve(struct worker *w)
+/* Until the worker is to stop (true) or the device is lost. */
+static bool serve(struct worker *w)
 {
-    bool stepped, has_jobs, usable = true;
-    struct fault lost;
-    fault_set(&lost, FAULT_DEVICE_LOST, NULL, "the device was lost");
+    bool stepped, has_jobs, ran;
     while (!atomic_load(&w->stopping)) {
-        if (!usable) {
-            fail_all(w, &lost);
-            wait_for_work(w, 0);
-            continue;
-        }
         admit(w, NULL);
-        usable = turn(w, &stepped, &has_jobs);
-        bool ran = false;
-        if (usable)
-            usable = run_operator(w, &ran);
-        stepped = stepped || ran;
+        if (!turn(w, &stepped, &has_jobs) || !run_operator(w, &ran))
+            return false;
         tell_slots(w);
-        if (!stepped && usable)
+        if (!stepped && !ran)
             rest(w, has_jobs);
     }
+    return true;
+}
+
+/* Fails what comes in, for `ns` (0: without end) or until the worker is to stop. */
+static void turn_away(struct worker *w, const struct fault *f, uint64_t ns)
+{
+    uint64_t end_ns = clock_now_ns() + ns;
+    for (;;) {
+        uint64_t now_ns = clock_now_ns();
+        fail_all(w, f);
+        if (atomic_load(&w->stopping) || (ns != 0 && now_ns >= end_ns))
+            return;
+        wait_for_work(w, ns != 0 ? end_ns - now_ns : 0);
+    }
+}
+
+/* What is done with the driver counts as a step, so that one that hangs is noticed. */
+static void set_in_step(struct worker *w, bool in_step)
+{
+    uv_mutex_lock(&w->lock);
+    w->status.in_step = in_step;
+    w->status.step_ns = w->status.progress_ns = clock_now_ns();
+    uv_mutex_unlock(&w->lock);
+}
+
+static void count_loss(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    w->status.n_losses++;
+    uv_mutex_unlock(&w->lock);
+}
+
+static void set_failed_openings(struct worker *w, uint32_t n)
+{
+    uv_mutex_lock(&w->lock);
+    w->status.n_failed_openings = n;
+    uv_mutex_unlock(&w->lock);
+}
+
+/* Closes what the lost device had and loads it again until that works; false: the worker is to
+ * stop. */
+static bool reopen(struct worker *w)
+{
+    struct fault lost;
+    struct err e;
+    char quoted[LOG_TEXT_BYTES];
+    uint64_t pause_ns = REOPEN_MIN_NS;
+    fault_set(&lost, FAULT_DEVICE_LOST, NULL, "device %s was lost and is being opened again",
+              w->facts.device.name);
+    count_loss(w);
+    for (uint32_t failed = 0; !atomic_load(&w->stopping); pause_ns *= 2) {
+        fail_all(w, &lost);
+        set_in_step(w, true);
+        unload(w);
+        tell_slots(w);
+        enum status status = load(w, &e);
+        set_in_step(w, false);
+        if (status == ST_OK) {
+            log_info("device opened again device=%u", w->options.device_index);
+            set_failed_openings(w, 0);
+            return true;
+        }
+        set_failed_openings(w, ++failed);
+        pause_ns = pause_ns < REOPEN_MAX_NS ? pause_ns : REOPEN_MAX_NS;
+        log_error("device not opened again device=%u retry_ms=%llu reason=%s",
+                  w->options.device_index, (unsigned long long)(pause_ns / 1000000),
+                  log_quote(quoted, sizeof quoted, e.text));
+        set_state(w, WORKER_LOST, &e);
+        turn_away(w, &lost, pause_ns);
+    }
+    return false;
 }
 
 static void run(void *user)
@@ -404,18 +485,16 @@ static void run(void *user)
     struct err e;
     struct fault f;
     if (load(w, &e) == ST_OK) {
-        tell_slots(w);
-        w->unsaved = true;
-        set_state(w, WORKER_READY, NULL);
-        serve(w);
+        do {
+            tell_slots(w);
+            w->unsaved = true;
+            set_state(w, WORKER_READY, NULL);
+        } while (!serve(w) && reopen(w));
         fault_set(&f, FAULT_DRAINING, NULL, "the server is stopping");
     } else {
         fault_from_err(&f, NULL, &e);
         set_state(w, WORKER_FAILED, &e);
-        while (!atomic_load(&w->stopping)) {
-            admit(w, &f);
-            wait_for_work(w, 0);
-        }
+        turn_away(w, &f, 0);
     }
     fail_all(w, &f);
     unload(w);
@@ -435,8 +514,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     w->status.step_ns = w->status.progress_ns = clock_now_ns();
     w->facts.device = *device_list_at(options->devices, options->device_index);
     for (uint32_t i = 0; i < options->models->count; i++)
-        w->waiting_bytes += options->models->items[i].info->weight_bytes;
-    w->status.bytes_total = w->waiting_bytes;
+        w->status.bytes_total += options->models->items[i].info->weight_bytes;
     for (uint32_t i = 0; i < HOSTED_MAX; i++)
         strbuf_init(&w->facts.plans[i], PLAN_BYTES);
     if (uv_mutex_init(&w->lock) != 0)

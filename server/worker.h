@@ -1,5 +1,8 @@
 /* Workers: one thread for each device, which owns the engine, its models and their slots.
  *
+ * A device that is lost is opened again: its jobs fail, everything on it is closed, and the engine
+ * and the models are loaded anew, at once and then after pauses that grow.
+ *
  * Jobs come in by worker_submit and come back by worker_collect; in between they belong to the
  * worker's thread. What others may know of the worker (state, progress, slots) is copied out under
  * a lock that is never held during a step, so asking never waits for the engine.
@@ -26,6 +29,7 @@ struct worker_options {
     void *user;
 };
 
+/* FAILED: could not load, for good. LOST: served, and is being opened again. */
 enum worker_state { WORKER_LOADING, WORKER_READY, WORKER_FAILED, WORKER_LOST };
 const char *worker_state_name(enum worker_state state); /* "loading", ... */
 
@@ -38,11 +42,13 @@ struct worker_status {
     bool resting;         /* the thread waits for work: no progress is to be expected */
     uint64_t progress_ns; /* last sign of progress of any kind: a load's, a step's, a wait's */
     uint64_t n_steps;
+    uint32_t n_losses;           /* times that the device was lost */
+    uint32_t n_failed_openings;  /* since it was lost last; 0 when it serves */
     struct device_memory memory; /* at the last step or load */
     struct err error;            /* FAILED and LOST: why */
 };
 
-/* What became known by loading; complete and immutable from WORKER_READY on. */
+/* What became known by loading, the first time; complete and immutable from WORKER_READY on. */
 struct worker_facts {
     struct device_info device;
     uint32_t caps;

@@ -100,6 +100,11 @@ const struct device_info *device_info(const struct device *d);
 uint32_t device_caps(const struct device *d); /* bits of enum device_cap */
 bool device_is_host(const struct device *d);
 bool device_is_lost(const struct device *d);
+/* Whether the device still works, after a call that failed: runs a small kernel and reads what it
+ * wrote. ST_DEVICE_LOST when not, and then it is lost; ST_NO_MEMORY, ST_NO_DEVICE_MEMORY: not
+ * known.
+ */
+enum status device_check(struct device *d, struct err *e);
 /* Directory of this device's cached results (the option's cache_dir); NULL: no disk cache. */
 const char *device_cache_dir(const struct device *d);
 /* Folder that kernel sources are read from instead of the embedded ones; NULL: embedded. */

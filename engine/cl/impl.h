@@ -78,10 +78,12 @@ struct program;
 struct device {
     struct device_info info;
     bool host, lost;
-    bool probed;       /* caps are complete */
-    bool vex_only;     /* 256-bit VNNI in its VEX form alone */
-    bool trial_broken; /* the trial command cannot be run */
-    bool risky;        /* programs are tried in a child first */
+    bool hangs;              /* lost because a command did not end */
+    unsigned char check[64]; /* what device_check reads back; here, for it may come late */
+    bool probed;             /* caps are complete */
+    bool vex_only;           /* 256-bit VNNI in its VEX form alone */
+    bool trial_broken;       /* the trial command cannot be run */
+    bool risky;              /* programs are tried in a child first */
     uint32_t caps;
     char driver_stamp[48]; /* see cl_driver_stamp */
     cl_platform_id platform;

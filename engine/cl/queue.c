@@ -17,6 +17,7 @@
 #define POLL_MIN_NS   ((uint64_t)20 * 1000)
 #define POLL_MAX_NS   ((uint64_t)2 * 1000 * 1000)
 #define WAIT_LIMIT_NS ((uint64_t)120 * 1000 * 1000 * 1000) /* a command that takes longer hangs */
+#define CHECK_BYTE    0x5Au
 #define SPIN_NS       ((uint64_t)30 * 1000) /* waits as short as this are polled without sleep */
 
 enum status queue__open_pair(struct device *d, struct err *e)
@@ -259,7 +260,7 @@ static void sleep_ns(uint64_t ns)
 }
 
 /* Polls an event: first after most of what the last wait took, then in steps that grow. */
-static cl_int poll_event(struct queue *queue, cl_event done)
+static cl_int poll_event(struct device *d, struct queue *queue, cl_event done)
 {
     uint64_t start = clock_now_ns();
     uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 4;
@@ -274,8 +275,10 @@ static cl_int poll_event(struct queue *queue, cl_event done)
             queue->last_wait_ns = waited;
             return CL_SUCCESS;
         }
-        if (waited > WAIT_LIMIT_NS)
+        if (waited > WAIT_LIMIT_NS) {
+            d->hangs = true;
             return CL_DEVICE_NOT_AVAILABLE;
+        }
         if (waited < SPIN_NS && queue->last_wait_ns < SPIN_NS)
             continue;
         sleep_ns(pause < POLL_MIN_NS ? POLL_MIN_NS : pause);
@@ -286,37 +289,91 @@ static cl_int poll_event(struct queue *queue, cl_event done)
 }
 
 /* Waits for a marker at the end of the queue. Not clFinish: GPU drivers keep a core busy in it,
- * and one CPU driver's returns early when everything was flushed before. */
-static cl_int wait_marker(struct queue *queue, bool sleeping)
+ * and one CPU driver's returns early when everything was flushed before. It is the way out where no
+ * marker can be had: memory that commands still use must not be given up. */
+static cl_int wait_marker(struct device *d, struct queue *queue)
 {
     cl_event done = NULL;
     cl_int code = clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &done);
-    if (code != CL_SUCCESS)
-        return code;
-    code = clFlush(queue->cl);
-    if (code == CL_SUCCESS)
-        code = sleeping ? poll_event(queue, done) : clWaitForEvents(1, &done);
-    clReleaseEvent(done);
+    cl_int flushed = code == CL_SUCCESS ? clFlush(queue->cl) : code;
+    if (flushed == CL_SUCCESS)
+        code = d->info.kind != DEVICE_CPU ? poll_event(d, queue, done) : clWaitForEvents(1, &done);
+    else
+        code = clFinish(queue->cl);
+    if (done != NULL)
+        clReleaseEvent(done);
     return code;
+}
+
+/* Lost or not, commands may still use memory that is given up next; only one that hangs is not
+ * waited for. */
+static void settle(struct device *d, struct queue *queue)
+{
+    if (queue->cl != NULL && !d->hangs && queue->enqueued != queue->waited)
+        clFinish(queue->cl);
+    queue->waited = queue->enqueued;
 }
 
 enum status queue_wait(struct device *d, enum queue_id q, struct err *e)
 {
     if (d->host)
         return ST_OK;
-    enum status status = device__usable(d, e);
-    if (status != ST_OK)
-        return status;
     struct queue *queue = &d->queues[q];
+    enum status status = device__usable(d, e);
+    if (status != ST_OK) {
+        settle(d, queue);
+        return status;
+    }
     if (queue->enqueued == queue->waited)
         return ST_OK;
-    cl_int code = wait_marker(queue, d->info.kind != DEVICE_CPU);
+    cl_int code = wait_marker(d, queue);
     if (code == CL_SUCCESS) {
         queue->waited = queue->enqueued;
         return ST_OK;
     }
     /* Whatever ran has failed: nothing in this context can be relied on any more. */
     d->lost = true;
+    settle(d, queue);
     return err_set(e, ST_DEVICE_LOST, "%s: what ran on the device failed: %s (%d)", d->info.name,
                    cl_error_name(code), code);
+}
+
+/* ---- whether the device works ---- */
+
+static enum status check_answer(struct device *d, struct buffer *b, struct err *e)
+{
+    memset(d->check, 0, sizeof d->check);
+    enum status status =
+        fill_by_kernel(d, QUEUE_COMPUTE, b, 0, sizeof d->check, CHECK_BYTE, "check", e);
+    if (status == ST_OK)
+        status = queue_read(d, QUEUE_COMPUTE, b, 0, d->check, sizeof d->check, "check", e);
+    enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
+    if (status == ST_OK)
+        status = waited;
+    for (size_t i = 0; i < sizeof d->check && status == ST_OK; i++)
+        if (d->check[i] != CHECK_BYTE)
+            status = err_set(e, ST_DEVICE, "%s: a kernel wrote %u, expected %u", d->info.name,
+                             d->check[i], CHECK_BYTE);
+    return status;
+}
+
+enum status device_check(struct device *d, struct err *e)
+{
+    struct err why;
+    struct buffer *b = NULL;
+    if (d->host)
+        return ST_OK;
+    enum status status = buffer_open(d, sizeof d->check, BUFFER_IO, "check", &b, &why);
+    if (status == ST_OK)
+        status = check_answer(d, b, &why);
+    buffer_close(b);
+    if (status == ST_OK)
+        return ST_OK;
+    if (status == ST_NO_MEMORY || status == ST_NO_DEVICE_MEMORY) {
+        if (e != NULL)
+            *e = why;
+        return status;
+    }
+    d->lost = true;
+    return err_set(e, ST_DEVICE_LOST, "%s", why.text);
 }

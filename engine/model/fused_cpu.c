@@ -31,6 +31,7 @@ struct fused_plan {
     struct kernel *kernel;
     struct buffer *table, *own, *control;
     struct cpu_decode_params params; /* of the next launch */
+    bool unsure; /* a launch failed: the phase on the device may not be that of params */
     uint32_t n_groups;
     uint64_t part_bytes;  /* of what one split of attention finds */
     uint64_t token_bytes; /* weights read for one token */
@@ -436,13 +437,23 @@ static enum status set_arguments(struct reader *r)
 
 /* ---- running ---- */
 
+/* Both sides count meetings from zero again. */
+static enum status restart_phases(struct fused_plan *f, struct err *e)
+{
+    static const uint32_t zeros[CONTROL_WORDS];
+    f->params.phase = 0;
+    return queue_write(f->device, QUEUE_COMPUTE, f->control, 0, zeros, sizeof zeros, "table", e);
+}
+
 /* Runs p->n_tokens tokens and reads what the groups say; waits. */
 static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES], struct err *e)
 {
     struct device *d = f->device;
     const size_t gws[3] = {f->n_groups, 1, 1}, lws[3] = {1, 1, 1};
-    enum status status =
-        kernel_set_bytes(f->kernel, DECODE_ARENAS + 2, &f->params, sizeof f->params, e);
+    enum status status = f->unsure ? restart_phases(f, e) : ST_OK;
+    f->unsure = true;
+    if (status == ST_OK)
+        status = kernel_set_bytes(f->kernel, DECODE_ARENAS + 2, &f->params, sizeof f->params, e);
     if (status == ST_OK)
         status = kernel_launch(f->kernel, gws, lws, "decode", "one_launch",
                                f->token_bytes * f->params.n_tokens, 0, e);
@@ -455,6 +466,7 @@ static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES]
     if (control[CONTROL_DEAD] != 0)
         return err_set(e, ST_TIMEOUT, "%u groups did not meet", f->n_groups);
     f->params.phase = control[CONTROL_PHASE];
+    f->unsure = false;
     return ST_OK;
 }
 

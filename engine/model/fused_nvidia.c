@@ -34,6 +34,7 @@ struct fused_plan {
     struct buffer *table, *work, *control;
     struct shape shape;
     struct decode_params params; /* of the next launch; arrivals go on from launch to launch */
+    bool unsure; /* a launch failed: arrivals on the device may not be those of params */
     uint32_t n_groups, threads;
     uint64_t token_bytes; /* weights read for one token */
 };
@@ -334,7 +335,7 @@ static enum status set_arguments(struct fused_plan *f, const struct reader *r, s
 
 static enum status upload(struct fused_plan *f, const void *table, size_t bytes, struct err *e)
 {
-    const uint32_t zeros[CONTROL_WORDS] = {0};
+    static const uint32_t zeros[CONTROL_WORDS];
     const struct work_layout w = lay_out_work(&f->shape, f->n_groups);
     struct device *d = f->device;
     enum status status = buffer_open(d, bytes, BUFFER_SCRATCH, "one-launch table", &f->table, e);
@@ -413,6 +414,14 @@ out:
 
 #define ARGUMENT_PARAMS (2 * DECODE_ARENAS + 5)
 
+/* Both sides count arrivals from zero again. */
+static enum status restart_arrivals(struct fused_plan *f, struct err *e)
+{
+    static const uint32_t zeros[CONTROL_WORDS];
+    f->params.arrivals = 0;
+    return queue_write(f->device, QUEUE_COMPUTE, f->control, 0, zeros, sizeof zeros, "table", e);
+}
+
 static enum status run_nvidia(struct fused_plan *f, const struct fused_call *call, struct err *e)
 {
     struct device *d = f->device;
@@ -423,7 +432,10 @@ static enum status run_nvidia(struct fused_plan *f, const struct fused_call *cal
     p->n_tokens = call->n_tokens;
     const size_t gws[3] = {(size_t)f->n_groups * f->threads, 1, 1}, lws[3] = {f->threads, 1, 1};
     uint32_t control[DECODE_BEST];
-    enum status status = kernel_set_bytes(f->kernel, ARGUMENT_PARAMS, p, sizeof *p, e);
+    enum status status = f->unsure ? restart_arrivals(f, e) : ST_OK;
+    f->unsure = true;
+    if (status == ST_OK)
+        status = kernel_set_bytes(f->kernel, ARGUMENT_PARAMS, p, sizeof *p, e);
     if (status == ST_OK)
         status = kernel_launch(f->kernel, gws, lws, "decode", "one_launch",
                                f->token_bytes * call->n_tokens, 0, e);
@@ -439,6 +451,7 @@ static enum status run_nvidia(struct fused_plan *f, const struct fused_call *cal
                        f->threads);
     /* five phases a layer, and the head */
     p->arrivals += f->n_groups * call->n_tokens * (5 * f->shape.n_layer + 1);
+    f->unsure = false;
     for (uint32_t t = 0; t < call->n_tokens; t++) {
         call->out[t] = (token_id)control[DECODE_TOKENS + t];
         memcpy(&call->found[t], &control[DECODE_FOUND + t], sizeof(float));

@@ -244,7 +244,7 @@ static bool goes_on(const struct model *m, const struct step_item *item)
 }
 
 /* Several tokens for every item of `rows` in one launch. *done is false when the executor does not
- * take the call. */
+ * take the call, or gives a result that is not a number: step by step it has a name. */
 static enum status run_fused(const struct stepper *s, const struct step_row *rows, uint32_t n,
                              bool *done)
 {
@@ -273,15 +273,12 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
         err_clear(s->e);
         return ST_OK;
     }
+    if (status == ST_OK && !all_finite(found, n * n_tokens))
+        return ST_OK;
     for (uint32_t r = 0; r < n && status == ST_OK; r++) {
         struct step_item *item = &s->items[rows[r].item];
-        for (uint32_t t = 0; t < n_tokens && goes_on(m, item) && status == ST_OK; t++) {
-            if (!isfinite(found[r * n_tokens + t]))
-                status = err_set(s->e, ST_NUMERIC,
-                                 "logits at position %u are NaN or infinite (one-launch %s)",
-                                 positions[r] + t, m->executor->name);
+        for (uint32_t t = 0; t < n_tokens && goes_on(m, item); t++)
             item->greedy[item->n_out++] = out[r * n_tokens + t];
-        }
     }
     *done = true;
     return status;

@@ -4,12 +4,17 @@
  * Use it with any program, the daemon included: LD_PRELOAD=libfake_cl.so PROGRAM, and
  *   OINFER_FAULT         rules separated by commas, NAME:N:CODE. Call number N (from 1) of function
  *                        NAME fails with the OpenCL error CODE: clCreateBuffer:3:-4. N+ means that
- * call and all after it; NAME may be * (any function listed in calls.def), which counts all of
- * them together: *:40+:-36 loses the device at call 40. CODE may be sleep=MS instead: the call is
- * made, MS milliseconds late. OINFER_FAULT_REPORT  a file that gets one line at exit: calls=N
- * failed=N context=N queue=N mem=N program=N kernel=N event=N (references that are still held).
- * Programs may instead call fake_cl_alive and fake_cl_calls, found by dlsym. Release calls never
- * fail, as with real drivers. Functions not in calls.def pass through. Thread-safe.
+ *                        call and all after it; NAME may be * (any function listed in calls.def),
+ *                        which counts all of them together: *:40+:-36 loses the device at call 40.
+ *                        CODE may be sleep=MS instead: the call is made, MS milliseconds late.
+ *   OINFER_FAULT_FILE    a file of such rules, read again (and counted from there) whenever it has
+ *                        changed: faults that come and go while the program runs.
+ *   OINFER_FAULT_REPORT  a file that gets one line at exit: calls=N failed=N context=N queue=N
+ *                        mem=N program=N kernel=N event=N (references that are still held).
+ *
+ * Or link it into a test program, before the loader, and use fake_cl.h. Release calls never fail,
+ * as with real drivers. Functions not in calls.def pass through. A queue that is lost for ever
+ * finishes first: what a dead device has not done, it does not do later. Thread-safe.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
@@ -19,8 +24,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "fake_cl.h"
 
 enum call {
 #define X(name) CALL_##name,
@@ -56,9 +64,6 @@ static int rule_count;
 static unsigned long call_counts[CALL_COUNT + 1]; /* the last: all together */
 static unsigned long failed_count;
 static long alive[KIND_COUNT];
-
-__attribute__((visibility("default"))) long fake_cl_alive(void);
-__attribute__((visibility("default"))) unsigned long fake_cl_calls(void);
 
 long fake_cl_alive(void)
 {
@@ -108,15 +113,73 @@ static void parse_rule(char *text)
     rules[rule_count++] = r;
 }
 
+/* Forgets the rules and the counts of calls, and takes these rules; under the lock. */
+static void take_rules(const char *text)
+{
+    char *copy = strdup(text), *rest = NULL;
+    rule_count = 0;
+    failed_count = 0;
+    memset(call_counts, 0, sizeof call_counts);
+    for (char *part = strtok_r(copy, ", \n", &rest); part != NULL;
+         part = strtok_r(NULL, ", \n", &rest))
+        parse_rule(part);
+    free(copy);
+}
+
+void fake_cl_rules(const char *text)
+{
+    pthread_mutex_lock(&lock);
+    take_rules(text);
+    pthread_mutex_unlock(&lock);
+}
+
+unsigned long fake_cl_calls_of(int call)
+{
+    pthread_mutex_lock(&lock);
+    unsigned long n = call_counts[call];
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+unsigned long fake_cl_failed(void)
+{
+    pthread_mutex_lock(&lock);
+    unsigned long n = failed_count;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+const char *fake_cl_name(int call)
+{
+    return call < CALL_COUNT ? call_names[call] : NULL;
+}
+
+static const char *rule_file;
+
+/* Takes the rules of the file if it has changed; under the lock. */
+static void look_at_file(void)
+{
+    static struct timespec seen;
+    struct stat s;
+    char text[1024];
+    if (stat(rule_file, &s) != 0 ||
+        (s.st_mtim.tv_sec == seen.tv_sec && s.st_mtim.tv_nsec == seen.tv_nsec))
+        return;
+    FILE *file = fopen(rule_file, "re");
+    if (file == NULL)
+        return;
+    seen = s.st_mtim;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    take_rules(text);
+}
+
 __attribute__((constructor)) static void start(void)
 {
     const char *text = getenv("OINFER_FAULT");
-    if (text == NULL)
-        return;
-    char *copy = strdup(text), *rest = NULL;
-    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest))
-        parse_rule(part);
-    free(copy);
+    rule_file = getenv("OINFER_FAULT_FILE");
+    if (text != NULL)
+        fake_cl_rules(text);
 }
 
 __attribute__((destructor)) static void report(void)
@@ -132,36 +195,6 @@ __attribute__((destructor)) static void report(void)
     fclose(file);
 }
 
-/* Counts the call, waits if a rule says so, and returns the code it must fail with, or 0. */
-static cl_int fault(enum call call)
-{
-    unsigned sleep_ms = 0;
-    cl_int code = CL_SUCCESS;
-    pthread_mutex_lock(&lock);
-    unsigned long n = ++call_counts[call], total = ++call_counts[CALL_COUNT];
-    for (int i = 0; i < rule_count; i++) {
-        const struct rule *r = &rules[i];
-        unsigned long at = r->call == CALL_COUNT ? total : n;
-        if ((r->call != CALL_COUNT && r->call != (int)call) ||
-            (r->sticky ? at < r->number : at != r->number))
-            continue;
-        code = r->code != CL_SUCCESS ? r->code : code;
-        sleep_ms += r->sleep_ms;
-    }
-    failed_count += code != CL_SUCCESS;
-    pthread_mutex_unlock(&lock);
-    if (sleep_ms > 0)
-        nanosleep(&(struct timespec){sleep_ms / 1000, (long)(sleep_ms % 1000) * 1000000}, NULL);
-    return code;
-}
-
-static void count(enum kind kind, long change)
-{
-    pthread_mutex_lock(&lock);
-    alive[kind] += change;
-    pthread_mutex_unlock(&lock);
-}
-
 /* The loader's own function of that name. */
 static void *real(const char *name)
 {
@@ -175,6 +208,48 @@ static void *real(const char *name)
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 
+/* Counts the call, waits if a rule says so, and returns the code it must fail with, or 0. queue:
+ * that the call is on, or NULL. */
+static cl_int fault_on(enum call call, cl_command_queue queue)
+{
+    unsigned sleep_ms = 0;
+    cl_int code = CL_SUCCESS;
+    int lost = 0;
+    pthread_mutex_lock(&lock);
+    if (rule_file != NULL)
+        look_at_file();
+    unsigned long n = ++call_counts[call], total = ++call_counts[CALL_COUNT];
+    for (int i = 0; i < rule_count; i++) {
+        const struct rule *r = &rules[i];
+        unsigned long at = r->call == CALL_COUNT ? total : n;
+        if ((r->call != CALL_COUNT && r->call != (int)call) ||
+            (r->sticky ? at < r->number : at != r->number))
+            continue;
+        code = r->code != CL_SUCCESS ? r->code : code;
+        lost |= r->sticky && code != CL_SUCCESS;
+        sleep_ms += r->sleep_ms;
+    }
+    failed_count += code != CL_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    if (sleep_ms > 0)
+        nanosleep(&(struct timespec){sleep_ms / 1000, (long)(sleep_ms % 1000) * 1000000}, NULL);
+    if (lost && queue != NULL)
+        REAL(clFinish)(queue);
+    return code;
+}
+
+static cl_int fault(enum call call)
+{
+    return fault_on(call, NULL);
+}
+
+static void count(enum kind kind, long change)
+{
+    pthread_mutex_lock(&lock);
+    alive[kind] += change;
+    pthread_mutex_unlock(&lock);
+}
+
 /* A call that returns its error. */
 #define PASS(name, parameters, arguments)                        \
     cl_int name parameters                                       \
@@ -184,15 +259,15 @@ static void *real(const char *name)
     }
 
 /* An enqueue: its last parameter is `event`. */
-#define ENQUEUE(name, parameters, arguments)     \
-    cl_int name parameters                       \
-    {                                            \
-        cl_int code = fault(CALL_##name);        \
-        if (code == CL_SUCCESS)                  \
-            code = REAL(name) arguments;         \
-        if (code == CL_SUCCESS && event != NULL) \
-            count(EVENT, 1);                     \
-        return code;                             \
+#define ENQUEUE(name, parameters, arguments)        \
+    cl_int name parameters                          \
+    {                                               \
+        cl_int code = fault_on(CALL_##name, queue); \
+        if (code == CL_SUCCESS)                     \
+            code = REAL(name) arguments;            \
+        if (code == CL_SUCCESS && event != NULL)    \
+            count(EVENT, 1);                        \
+        return code;                                \
     }
 
 /* A call that makes an object and stores its error in `error`. */
@@ -252,9 +327,25 @@ PASS(clGetEventInfo,
 PASS(clGetEventProfilingInfo,
      (cl_event event, cl_profiling_info what, size_t size, void *value, size_t *size_ret),
      (event, what, size, value, size_ret))
-PASS(clFlush, (cl_command_queue queue), (queue))
-PASS(clFinish, (cl_command_queue queue), (queue))
-PASS(clWaitForEvents, (cl_uint n, const cl_event *events), (n, events))
+
+cl_int clFlush(cl_command_queue queue)
+{
+    cl_int code = fault_on(CALL_clFlush, queue);
+    return code != CL_SUCCESS ? code : REAL(clFlush)(queue);
+}
+
+cl_int clFinish(cl_command_queue queue)
+{
+    cl_int code = fault_on(CALL_clFinish, queue);
+    return code != CL_SUCCESS ? code : REAL(clFinish)(queue);
+}
+
+cl_int clWaitForEvents(cl_uint n, const cl_event *events)
+{
+    cl_int code = fault(CALL_clWaitForEvents);
+    cl_int done = REAL(clWaitForEvents)(n, events); /* nothing goes on after a failure */
+    return code != CL_SUCCESS ? code : done;
+}
 
 ENQUEUE(clEnqueueReadBuffer,
         (cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,
@@ -318,7 +409,7 @@ void *clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking
                          cl_map_flags flags, size_t offset, size_t size, cl_uint n,
                          const cl_event *wait, cl_event *event, cl_int *error)
 {
-    cl_int code = fault(CALL_clEnqueueMapBuffer);
+    cl_int code = fault_on(CALL_clEnqueueMapBuffer, queue);
     if (code != CL_SUCCESS) {
         if (error != NULL)
             *error = code;

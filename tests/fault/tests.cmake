@@ -14,3 +14,10 @@ foreach(mode cpu gpu)
     $<TARGET_FILE:cl_exercise> $<TARGET_FILE:fake_cl> ${argument})
   set_tests_properties(cl_faults_${mode} PROPERTIES LABELS fault TIMEOUT 600)
 endforeach()
+
+# The engine with calls and allocations failing: fake_cl is linked in.
+add_executable(engine_faults ${CMAKE_CURRENT_SOURCE_DIR}/fault/engine_faults.c ${CMAKE_CURRENT_SOURCE_DIR}/fault/fake_cl.c
+  ${CMAKE_CURRENT_SOURCE_DIR}/golden/tiny.c)
+target_link_libraries(engine_faults PRIVATE oinfer_engine PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
+add_test(NAME engine_faults COMMAND engine_faults)
+set_tests_properties(engine_faults PROPERTIES LABELS fault TIMEOUT 900)

@@ -52,6 +52,10 @@ class Daemon:
     def wait_ready(self):
         self._until("ready", START_S, lambda: self.get("/health").status_code == 200)
 
+    def until_health(self, check, seconds=60):
+        """Waits for a state of /health and returns it."""
+        return self._until("health", seconds, lambda: (lambda h: h if check(h) else None)(self.get("/health").json()))
+
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"

@@ -294,14 +294,32 @@ def test_error_in_a_started_stream(start_fake):
     assert json.loads(frames[-1][6:])["error"]["code"] == "numeric_error" and "[DONE]" not in reply.text
 
 
-def test_lost_device_is_503(start_fake):
-    daemon = start_fake()
+def test_lost_device_is_503_and_comes_back(start_fake):
+    """Its jobs get 503 with its name, it is opened again, and all is as before: without a new process."""
+    daemon = start_fake(env={"FAKE_FAILED_REOPENS": "2"})
     assert daemon.complete(prompt="<a$|")["choices"][0]["text"] == "a"
     reply = daemon.post("/v1/completions", {"prompt": "^^"})
     assert reply.status_code == 503 and reply.json()["error"]["code"] == "device_lost"
-    assert daemon.post("/v1/completions", {"prompt": "x"}).status_code == 503
-    health = daemon.get("/health")
-    assert health.status_code == 503 and health.json()["status"] == "degraded"
+    assert "fake 0" in reply.json()["error"]["message"]
+    daemon.until_health(lambda h: h["status"] == "degraded" and "cannot be opened" in h["devices"][0].get("error", ""))
+    assert daemon.get("/health").status_code == 503
+    reply = daemon.post("/v1/completions", {"prompt": "x"})
+    assert reply.status_code == 503 and "fake 0" in reply.json()["error"]["message"]
+    health = daemon.until_health(lambda h: h["status"] == "ok")
+    assert "error" not in health["devices"][0]
+    assert daemon.complete(prompt="<a$|")["choices"][0]["text"] == "a"
+    assert 'oinfer_device_losses_total{device="0"} 1' in daemon.get("/metrics").text
+
+
+def test_a_lost_device_leaves_the_others_alone(start_fake):
+    daemon = start_fake("--device", "all", env={"FAKE_FAILED_REOPENS": "0"})
+    daemon.until_health(lambda h: h["status"] == "ok")
+    for _ in range(3):  # whichever device it is that gets it
+        reply = daemon.post("/v1/completions", {"prompt": "^^"})
+        assert reply.status_code == 503 and reply.json()["error"]["code"] == "device_lost"
+        for _ in range(4):
+            assert daemon.complete(prompt="<a$|")["choices"][0]["text"] == "a"
+        daemon.until_health(lambda h: h["status"] == "ok")
 
 
 def test_cache_prompt(fake):

@@ -1,5 +1,5 @@
 /* The fake engine. Knobs are set by tests, or by the environment (FAKE_STEP_MS, FAKE_LOAD_MS,
- * FAKE_LOAD_FAILS, FAKE_CTX) when the whole daemon is built on it. */
+ * FAKE_LOAD_FAILS, FAKE_CTX, FAKE_FAILED_REOPENS) when the whole daemon is built on it. */
 #include "fake_engine.h"
 
 #include <stdio.h>
@@ -18,6 +18,7 @@
 struct fake_counts fake_counts;
 atomic_uint fake_step_ms, fake_load_ms;
 atomic_bool fake_load_fails;
+atomic_uint fake_failed_opens;
 
 struct model_file {
     struct model_file_info info;
@@ -29,6 +30,8 @@ struct device_list {
 };
 struct device {
     struct device_info info;
+    bool dead;
+    unsigned n_glitches;
 };
 struct engine {
     struct device device;
@@ -260,6 +263,11 @@ enum status device_measure_peaks(struct device *d, struct device_peaks *out, str
     return ST_OK;
 }
 
+enum status device_check(struct device *d, struct err *e)
+{
+    return d->dead ? err_set(e, ST_DEVICE_LOST, "%s does not answer", d->info.name) : ST_OK;
+}
+
 bool kernel_save_next(struct device *d)
 {
     (void)d;
@@ -271,6 +279,13 @@ bool kernel_save_next(struct device *d)
 enum status engine_open(const struct device_list *devices, uint32_t index,
                         const struct engine_options *options, struct engine **out, struct err *e)
 {
+    static atomic_uint n_opened;
+    if (atomic_fetch_add(&n_opened, 1) == 1)
+        atomic_fetch_add(&fake_failed_opens, number_of("FAKE_FAILED_REOPENS", 0));
+    if (atomic_load(&fake_failed_opens) > 0) {
+        atomic_fetch_sub(&fake_failed_opens, 1);
+        return err_set(e, ST_DEVICE_LOST, "%s cannot be opened", devices->devices[index].name);
+    }
     struct engine *g = mem_zalloc(sizeof *g);
     if (g == NULL)
         return err_set(e, ST_NO_MEMORY, "fake: out of memory");
@@ -468,6 +483,7 @@ static void fill_logits(float *row, const token_id *tokens, uint32_t n)
 static enum status check_item(const struct step_item *item, struct err *e)
 {
     const struct session *s = item->session;
+    struct device *d = &s->model->engine->device;
     uint32_t extra = item->want == STEP_GREEDY ? item->n_greedy - 1 : 0;
     if (item->n_tokens == 0 || s->length + item->n_tokens + extra > s->model->n_ctx)
         return err_set(e, ST_CONTEXT_FULL, "%u + %u + %u tokens, the context holds %u", s->length,
@@ -476,9 +492,14 @@ static enum status check_item(const struct step_item *item, struct err *e)
     for (uint32_t i = 0; i < item->n_tokens && item->n_tokens > 1; i++) {
         switch (item->tokens[i]) {
         case FAKE_BYTE('!'): return err_set(e, ST_NUMERIC, "NaN in the logits of step \"fake\"");
-        case FAKE_BYTE('^'): return err_set(e, ST_DEVICE_LOST, "the fake device is lost");
+        case FAKE_BYTE('^'): return err_set(e, ST_DEVICE_LOST, "%s is lost", d->info.name);
         case FAKE_BYTE(7): sleep_ms(HANG_MS); break;
         case FAKE_BYTE('~'): return err_set(e, ST_DEVICE, "the fake call failed");
+        case FAKE_BYTE('`'):
+            if (d->n_glitches++ % 2 == 0)
+                return err_set(e, ST_DEVICE, "the fake call failed once");
+            break;
+        case FAKE_BYTE(0x7F): d->dead = true; return err_set(e, ST_DEVICE, "the fake call failed");
         default:
             if (item->tokens[i] < 0 || item->tokens[i] >= FAKE_VOCAB)
                 return err_set(e, ST_INVALID, "token id %d", (int)item->tokens[i]);

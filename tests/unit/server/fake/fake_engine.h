@@ -3,8 +3,9 @@
  * It implements engine/engine.h over a byte vocabulary: token 3 + b is the byte b, 0 1 2 are
  * unknown, beginning and end. What it generates is written in the prompt: after "<script|" comes
  * the script, again and again, where $ ends the text; without a script the alphabet. Faults: a
- * prompt with ! gives ST_NUMERIC, one with ^ ST_DEVICE_LOST, one with ~ ST_DEVICE; one with the
- * byte 7 hangs. The counters are atomics, read from any thread.
+ * prompt with ! gives ST_NUMERIC, one with ^ ST_DEVICE_LOST, one with ~ ST_DEVICE, one with `
+ * ST_DEVICE every other time, one with 0x7F ST_DEVICE for ever (the device is dead and device_check
+ * says so); one with the byte 7 hangs. The counters are atomics, read from any thread.
  */
 #ifndef OINFER_TESTS_FAKE_ENGINE_H
 #define OINFER_TESTS_FAKE_ENGINE_H
@@ -30,5 +31,7 @@ extern struct fake_counts fake_counts;
 extern atomic_uint fake_step_ms, fake_load_ms;
 /* Makes model_load fail with ST_NO_DEVICE_MEMORY. */
 extern atomic_bool fake_load_fails;
+/* So many of the next calls of engine_open fail with ST_DEVICE_LOST. */
+extern atomic_uint fake_failed_opens;
 
 #endif

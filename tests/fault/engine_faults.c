@@ -1,0 +1,457 @@
+/* The engine with its OpenCL calls and its allocations failing: for many n, call or allocation
+ * number n of a start, a load and a completion fails once, fails from then on (the device is lost),
+ * or comes late. Each time the outcome must be an error with its text, or the right tokens; no
+ * OpenCL object may be left; and the completion after it must be right.
+ *
+ * The first FIRST_ALL numbers are tried and then every few, or with OINFER_FAULTS_ALL=1 all of
+ * them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/engine.h"
+#include "fake_cl.h"
+#include "tests/golden/tiny.h"
+
+#define N_PROMPT  11
+#define N_SCORED  3 /* tokens drawn from logits, one step each */
+#define N_GREEDY  6
+#define N_OUT     (N_SCORED + N_GREEDY)
+#define FIRST_ALL 40
+#define LOST      (-36)
+
+static char folder[] = "/tmp/engine_faults_XXXXXX";
+static char path[64], cache[64];
+static token_id expected[N_OUT];
+
+/* Everything a completion needs. */
+struct world {
+    struct device_list *list;
+    struct engine *engine;
+    struct model_file *file;
+    struct model *model;
+};
+
+/* ---- one start, load and completion ---- */
+
+static enum status open_engine(struct world *w, struct err *e)
+{
+    const struct engine_options options = {.device = {.cache_dir = cache}};
+    const struct load_options load = {.n_ctx = 64, .n_slots = 2};
+    enum status status = engine_open(w->list, 0, &options, &w->engine, e);
+    if (status == ST_OK)
+        status = model_load(w->engine, w->file, &load, &w->model, e);
+    return status;
+}
+
+static void close_engine(struct world *w)
+{
+    model_close(w->model);
+    engine_close(w->engine);
+    w->model = NULL;
+    w->engine = NULL;
+}
+
+static enum status open_world(struct world *w, struct err *e)
+{
+    memset(w, 0, sizeof *w);
+    enum status status = device_list_open(0, &w->list, e);
+    if (status == ST_OK)
+        status = model_file_open(path, &w->file, e);
+    if (status == ST_OK)
+        status = open_engine(w, e);
+    return status;
+}
+
+static void close_world(struct world *w)
+{
+    close_engine(w);
+    model_file_close(w->file);
+    device_list_close(w->list);
+    memset(w, 0, sizeof *w);
+}
+
+static token_id largest(const float *logits, uint32_t n)
+{
+    token_id best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = (token_id)i;
+    return best;
+}
+
+/* A prompt in two steps, tokens from logits, then greedy ones several at a time. */
+static enum status generate(struct session *s, const struct model *m, token_id out[N_OUT],
+                            struct err *e)
+{
+    token_id prompt[N_PROMPT];
+    uint32_t n_vocab = model_file_info(model_file_of(m))->n_vocab, n = 0;
+    for (uint32_t i = 0; i < N_PROMPT; i++)
+        prompt[i] = (token_id)((i * 31 + 5) % n_vocab);
+    struct step_item item = {.session = s, .tokens = prompt, .n_tokens = 4, .want = STEP_NOTHING};
+    enum status status = model_step((struct model *)(uintptr_t)m, &item, 1, e);
+    item.tokens = prompt + 4;
+    item.n_tokens = N_PROMPT - 4;
+    item.want = STEP_LOGITS;
+    while (status == ST_OK && n < N_SCORED) {
+        status = model_step((struct model *)(uintptr_t)m, &item, 1, e);
+        if (status == ST_OK)
+            out[n++] = largest(item.logits, n_vocab);
+        item.tokens = &out[n - 1];
+        item.n_tokens = 1;
+    }
+    item.want = STEP_GREEDY;
+    while (status == ST_OK && n < N_OUT) {
+        item.n_greedy = N_OUT - n < 4 ? N_OUT - n : 4;
+        status = model_step((struct model *)(uintptr_t)m, &item, 1, e);
+        for (uint32_t i = 0; i < item.n_out && status == ST_OK; i++)
+            out[n++] = item.greedy[i];
+        item.tokens = &out[n - 1];
+    }
+    return status;
+}
+
+static enum status complete(struct world *w, token_id out[N_OUT], struct err *e)
+{
+    struct session *s = NULL;
+    enum status status = session_open(w->model, &s, e);
+    if (status == ST_OK)
+        status = generate(s, w->model, out, e);
+    session_close(s);
+    return status;
+}
+
+/* ---- what is checked after a fault ---- */
+
+static void check_error(const char *what, enum status status, const struct err *e)
+{
+    if (e->status != status || e->text[0] == '\0')
+        fail_msg("%s: status %s, but the error says %s: \"%s\"", what, status_name(status),
+                 status_name(e->status), e->text);
+    if (status == ST_INTERNAL || status == ST_INVALID || status == ST_FORMAT)
+        fail_msg("%s: %s is not the kind of error that a fault causes: %s", what,
+                 status_name(status), e->text);
+}
+
+static void check_tokens(const char *what, const token_id *tokens)
+{
+    if (memcmp(tokens, expected, sizeof expected) != 0)
+        fail_msg("%s: the tokens are wrong", what);
+}
+
+static void must_complete(const char *what, struct world *w)
+{
+    struct err e = {0};
+    token_id tokens[N_OUT];
+    enum status status = complete(w, tokens, &e);
+    if (status != ST_OK)
+        fail_msg("the completion after %s: %s: %s", what, status_name(status), e.text);
+    check_tokens(what, tokens);
+}
+
+/* The numbers to try of `total`: the first ones and then every few. */
+static unsigned long next_number(unsigned long n, unsigned long total, unsigned long more)
+{
+    static const unsigned long primes[] = {1,  2,  3,  5,  7,  11, 13,  17,  19,  23,  29, 31,
+                                           37, 43, 53, 67, 83, 97, 127, 163, 211, 307, 499};
+    size_t i = 0;
+    if (n < FIRST_ALL || total <= FIRST_ALL || getenv("OINFER_FAULTS_ALL") != NULL)
+        return n + 1;
+    while (i + 1 < sizeof primes / sizeof primes[0] && primes[i] * more < total - FIRST_ALL)
+        i++;
+    return n + primes[i];
+}
+
+/* ---- OpenCL calls of a completion ---- */
+
+/* After a failed completion the next is right: at once, or with the engine opened anew. */
+static void recover(const char *what, struct world *w)
+{
+    fake_cl_rules("");
+    if (device_is_lost(engine_device(w->engine))) {
+        struct err e = {0};
+        close_engine(w);
+        if (fake_cl_alive() != 0)
+            fail_msg("%s: %ld OpenCL objects are left", what, fake_cl_alive());
+        if (open_engine(w, &e) != ST_OK)
+            fail_msg("opening again after %s: %s", what, e.text);
+    }
+    must_complete(what, w);
+}
+
+static void try_completion(struct world *w, const char *rule)
+{
+    struct err e = {0};
+    token_id tokens[N_OUT];
+    fake_cl_rules(rule);
+    enum status status = complete(w, tokens, &e);
+    if (status == ST_OK)
+        check_tokens(rule, tokens);
+    else
+        check_error(rule, status, &e);
+    recover(rule, w);
+}
+
+/* Tries each kind of fault at the numbers of a sequence of `total` calls; `more`: how many after
+ * the first FIRST_ALL. */
+static unsigned long sweep_calls(struct world *w, void (*attempt)(struct world *w, const char *),
+                                 unsigned long total, const unsigned long more[3])
+{
+    static const char *const ends[] = {":-5", "+:-36", "+:-5"};
+    unsigned long tried = 0;
+    char rule[64];
+    for (size_t r = 0; r < sizeof ends / sizeof ends[0]; r++)
+        for (unsigned long n = 1; n <= total; n = next_number(n, total, more[r]), tried++) {
+            snprintf(rule, sizeof rule, "*:%lu%s", n, ends[r]);
+            attempt(w, rule);
+        }
+    return tried;
+}
+
+/* Tries the first, second and last call of each function, with an error of that function. */
+static unsigned long sweep_functions(struct world *w,
+                                     void (*attempt)(struct world *w, const char *),
+                                     const unsigned long *counts)
+{
+    unsigned long tried = 0;
+    char rule[64];
+    for (int call = 0; fake_cl_name(call) != NULL; call++) {
+        const char *name = fake_cl_name(call);
+        int code = strcmp(name, "clCreateBuffer") == 0    ? -4
+                   : strcmp(name, "clBuildProgram") == 0  ? -11
+                   : strcmp(name, "clCreateKernel") == 0  ? -46
+                   : strcmp(name, "clSetKernelArg") == 0  ? -38
+                   : strcmp(name, "clWaitForEvents") == 0 ? -14
+                                                          : -6;
+        const unsigned long numbers[] = {1, 2, counts[call]};
+        for (size_t i = 0; i < 3 && counts[call] > 0; i++) {
+            if (numbers[i] > counts[call] || (i == 2 && numbers[i] <= 2))
+                continue;
+            snprintf(rule, sizeof rule, "%s:%lu:%d", name, numbers[i], code);
+            attempt(w, rule);
+            tried++;
+        }
+    }
+    return tried;
+}
+
+#define CALLS_MAX 64
+
+static void count_calls(unsigned long counts[CALLS_MAX])
+{
+    memset(counts, 0, CALLS_MAX * sizeof *counts);
+    for (int call = 0; fake_cl_name(call) != NULL; call++) {
+        assert_true(call < CALLS_MAX);
+        counts[call] = fake_cl_calls_of(call);
+    }
+}
+
+static void calls_of_a_completion_fail(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    unsigned long counts[CALLS_MAX];
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    must_complete("nothing", &w);
+    fake_cl_rules("");
+    must_complete("nothing", &w);
+    count_calls(counts);
+    unsigned long total = fake_cl_calls();
+    assert_true(total > 0);
+    unsigned long tried =
+        sweep_calls(&w, try_completion, total, (const unsigned long[]){60, 10, 10});
+    tried += sweep_functions(&w, try_completion, counts);
+    print_message("a completion makes %lu OpenCL calls; %lu faults were tried\n", total, tried);
+    close_world(&w);
+    assert_int_equal(fake_cl_alive(), 0);
+}
+
+/* ---- OpenCL calls of a start and load ---- */
+
+/* Opens device list, file, engine and model with a fault; w->file is not used. */
+static void try_load(struct world *w, const char *rule)
+{
+    struct err e = {0};
+    fake_cl_rules(rule);
+    enum status status = open_world(w, &e);
+    unsigned long failed = fake_cl_failed();
+    fake_cl_rules("");
+    if (status != ST_OK) {
+        check_error(rule, status, &e);
+        if (failed == 0)
+            fail_msg("%s: no call failed, and yet: %s", rule, e.text);
+    } else if (device_is_host(engine_device(w->engine)) == 0) {
+        must_complete(rule, w);
+    }
+    close_world(w);
+    if (fake_cl_alive() != 0)
+        fail_msg("%s: %ld OpenCL objects are left", rule, fake_cl_alive());
+}
+
+static void calls_of_a_load_fail(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    unsigned long counts[CALLS_MAX];
+    fake_cl_rules("");
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    unsigned long total = fake_cl_calls();
+    count_calls(counts);
+    close_world(&w);
+    unsigned long tried = sweep_calls(&w, try_load, total, (const unsigned long[]){60, 10, 10});
+    tried += sweep_functions(&w, try_load, counts);
+    print_message("a start and load make %lu OpenCL calls; %lu faults were tried\n", total, tried);
+}
+
+/* ---- late calls ---- */
+
+static void late_calls_change_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    char rule[64];
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    fake_cl_rules("");
+    must_complete("nothing", &w);
+    unsigned long total = fake_cl_calls();
+    for (unsigned long n = 1; n <= total; n = next_number(n, total, 40)) {
+        snprintf(rule, sizeof rule, "*:%lu:sleep=20", n);
+        fake_cl_rules(rule);
+        must_complete(rule, &w);
+    }
+    fake_cl_rules("");
+    close_world(&w);
+}
+
+/* ---- allocations ---- */
+
+static void check_memory_error(const char *what, enum status status, const struct err *e)
+{
+    check_error(what, status, e);
+    if (status != ST_NO_MEMORY && status != ST_NO_DEVICE_MEMORY)
+        fail_msg("%s: %s: %s", what, status_name(status), e->text);
+}
+
+static void allocations_of_a_completion_fail(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    token_id tokens[N_OUT];
+    char what[64];
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    must_complete("nothing", &w);
+    mem_fail_at(0, 0);
+    must_complete("nothing", &w);
+    uint64_t total = mem_fail_at(0, 0);
+    assert_true(total > 0);
+    for (unsigned long n = 1; n <= 2 * total; n++) {
+        unsigned long at = (n + 1) / 2;
+        int sticky = n % 2 == 0;
+        snprintf(what, sizeof what, "allocation %lu%s", at, sticky ? " and all after it" : "");
+        e = (struct err){0};
+        mem_fail_at(at, sticky);
+        enum status status = complete(&w, tokens, &e);
+        mem_fail_at(0, 0);
+        if (status == ST_OK)
+            check_tokens(what, tokens);
+        else
+            check_memory_error(what, status, &e);
+        must_complete(what, &w);
+    }
+    print_message("a completion makes %lu allocations\n", (unsigned long)total);
+    close_world(&w);
+}
+
+static void allocations_of_a_load_fail(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    char what[64];
+    mem_fail_at(0, 0);
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    uint64_t total = mem_fail_at(0, 0);
+    close_world(&w);
+    unsigned long tried = 0;
+    for (int sticky = 0; sticky < 2; sticky++)
+        for (unsigned long n = 1; n <= total;
+             n = next_number(n, (unsigned long)total, sticky ? 10 : 60), tried++) {
+            snprintf(what, sizeof what, "allocation %lu%s", n, sticky ? " and all after it" : "");
+            e = (struct err){0};
+            mem_fail_at(n, sticky);
+            enum status status = open_world(&w, &e);
+            mem_fail_at(0, 0);
+            if (status != ST_OK)
+                check_memory_error(what, status, &e);
+            else
+                must_complete(what, &w);
+            close_world(&w);
+            if (fake_cl_alive() != 0)
+                fail_msg("%s: %ld OpenCL objects are left", what, fake_cl_alive());
+        }
+    print_message("a start and load make %lu allocations; %lu faults were tried\n",
+                  (unsigned long)total, tried);
+}
+
+/* ---- the whole ---- */
+
+static int prepare(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    log_init(LOG_ERROR, false); /* what goes wrong on purpose is not told */
+    snprintf(path, sizeof path, "%s/tiny.gguf", folder);
+    snprintf(cache, sizeof cache, "%s/cache", folder);
+    if (tiny_write(&tiny_default, path, &e) != ST_OK || open_world(&w, &e) != ST_OK ||
+        complete(&w, expected, &e) != ST_OK) {
+        print_error("%s\n", e.text);
+        return -1;
+    }
+    bool host = device_is_host(engine_device(w.engine));
+    close_world(&w);
+    if (host)
+        print_message("no OpenCL device: only memory is tested\n");
+    return 0;
+}
+
+static int clean_up(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_of_a_completion_fail),
+        cmocka_unit_test(calls_of_a_load_fail),
+        cmocka_unit_test(late_calls_change_nothing),
+        cmocka_unit_test(allocations_of_a_completion_fail),
+        cmocka_unit_test(allocations_of_a_load_fail),
+    };
+    return cmocka_run_group_tests(tests, prepare, clean_up);
+}
