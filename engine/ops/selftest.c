@@ -14,7 +14,7 @@
 #include "engine/ops/trial.h"
 #include "engine/ops/variant.h"
 
-#define SELFTEST_FORMAT "4" /* counts changes of the trials themselves */
+#define SELFTEST_FORMAT "5" /* counts changes of the trials themselves */
 #define SELFTEST_SEED   20231u
 
 /* What a self-test runs: a small and a ragged shape per op. k, head_dim and their like are

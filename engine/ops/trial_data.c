@@ -85,6 +85,18 @@ static void fill_meta(int32_t *meta, uint32_t n_tokens, uint32_t n_cells)
     }
 }
 
+/* NaN in the cells of a cache that no token sees: a slot's former sequence may have left them, and
+ * 0 * NaN is not 0. All ones are NaN in every dtype of caches. */
+static void spoil_unseen_cells(const struct tensor *cache, const struct attention_params *p,
+                               unsigned char *cells)
+{
+    const uint64_t n_heads = (uint64_t)TRIAL_SLOTS * p->n_head_kv;
+    const uint64_t head_bytes = cache->bytes / n_heads, cell_bytes = head_bytes / p->n_ctx;
+    for (uint64_t h = 0; h < n_heads; h++)
+        memset(cells + h * head_bytes + p->kv_max * cell_bytes, 0xff,
+               (p->n_ctx - p->kv_max) * cell_bytes);
+}
+
 static void fill_angles(const struct rope_kv_params *p, float *table)
 {
     for (uint32_t c = 0; c < p->n_ctx; c++)
@@ -131,6 +143,8 @@ enum status trial_fill(struct trial *t, struct err *e)
         break;
     case OP_ATTENTION:
         fill_meta(t->host[3], call->params.attention.n_tokens, call->params.attention.kv_max);
+        for (uint32_t i = 1; i <= 2; i++)
+            spoil_unseen_cells(&call->tensors[i], &call->params.attention, t->host[i]);
         break;
     CASE_RULED:
         if (op_rules(call->op)->fill)

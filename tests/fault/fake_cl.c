@@ -9,8 +9,9 @@
  *                        CODE may be sleep=MS instead: the call is made, MS milliseconds late.
  *   OINFER_FAULT_FILE    a file of such rules, read again (and counted from there) whenever it has
  *                        changed: faults that come and go while the program runs.
- *   OINFER_FAULT_REPORT  a file that gets one line at exit: calls=N failed=N context=N queue=N
- *                        mem=N program=N kernel=N event=N (references that are still held).
+ *   OINFER_FAULT_REPORT  a file that gets one line at exit, and whenever the rules are read again:
+ *                        calls=N failed=N context=N queue=N mem=N program=N kernel=N event=N
+ *                        (references that are still held).
  *
  * Or link it into a test program, before the loader, and use fake_cl.h. Release calls never fail,
  * as with real drivers. Functions not in calls.def pass through. A queue that is lost for ever
@@ -156,6 +157,20 @@ const char *fake_cl_name(int call)
 
 static const char *rule_file;
 
+/* The line that OINFER_FAULT_REPORT asks for; under the lock. */
+static void write_report(void)
+{
+    const char *path = getenv("OINFER_FAULT_REPORT");
+    FILE *file = path != NULL ? fopen(path, "we") : NULL;
+    if (file == NULL)
+        return;
+    fprintf(file, "calls=%lu failed=%lu", call_counts[CALL_COUNT], failed_count);
+    for (int i = 0; i < KIND_COUNT; i++)
+        fprintf(file, " %s=%ld", kind_names[i], alive[i]);
+    fprintf(file, "\n");
+    fclose(file);
+}
+
 /* Takes the rules of the file if it has changed; under the lock. */
 static void look_at_file(void)
 {
@@ -171,7 +186,15 @@ static void look_at_file(void)
     seen = s.st_mtim;
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
+    write_report();
     take_rules(text);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    pthread_mutex_lock(&lock);
+    write_report();
+    pthread_mutex_unlock(&lock);
 }
 
 __attribute__((constructor)) static void start(void)
@@ -180,19 +203,6 @@ __attribute__((constructor)) static void start(void)
     rule_file = getenv("OINFER_FAULT_FILE");
     if (text != NULL)
         fake_cl_rules(text);
-}
-
-__attribute__((destructor)) static void report(void)
-{
-    const char *path = getenv("OINFER_FAULT_REPORT");
-    FILE *file = path != NULL ? fopen(path, "we") : NULL;
-    if (file == NULL)
-        return;
-    fprintf(file, "calls=%lu failed=%lu", call_counts[CALL_COUNT], failed_count);
-    for (int i = 0; i < KIND_COUNT; i++)
-        fprintf(file, " %s=%ld", kind_names[i], alive[i]);
-    fprintf(file, "\n");
-    fclose(file);
 }
 
 /* The loader's own function of that name. */

@@ -21,3 +21,8 @@ add_executable(engine_faults ${CMAKE_CURRENT_SOURCE_DIR}/fault/engine_faults.c $
 target_link_libraries(engine_faults PRIVATE oinfer_engine PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
 add_test(NAME engine_faults COMMAND engine_faults)
 set_tests_properties(engine_faults PROPERTIES LABELS fault TIMEOUT 900)
+
+# Failing file calls, for the daemon (tests/http/test_faults.py).
+add_library(fake_file MODULE ${CMAKE_CURRENT_SOURCE_DIR}/fault/fake_file.c)
+target_compile_options(fake_file PRIVATE -Wall -Wextra)
+target_link_libraries(fake_file PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)

@@ -1,0 +1,173 @@
+"""A long mixed load on a daemon: completions of every kind, streams, clients that leave, operators, requests that are wrong.
+
+  soak.py --daemon OINFERD --model MODEL [--minutes 30 | --seconds N] [--clients 8] [--cache-dir DIR] [--device D]
+
+Passes when resident memory after the warm-up (the first quarter) stays within 2 % (and 2 MiB) of what it was then, every
+answer that can be foretold was right, and no error was of a kind that its request did not ask for. The last line of the
+output says what was done.
+"""
+import argparse
+import asyncio
+import collections
+import json
+import pathlib
+import random
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "http"))
+from client import Connection  # noqa: E402
+from daemon import Daemon      # noqa: E402
+
+GROWTH, GROWTH_KIB = 0.02, 2048
+PROMPTS = ["once upon a time", "the", "a b c d e f g h", "numbers: 1 2 3 4", "x" * 100]
+
+
+class Soak:
+    def __init__(self, port, seed):
+        self.port, self.dice = port, random.Random(seed)
+        self.counts, self.problems = collections.Counter(), []
+        self.texts, self.operator = {}, None
+
+    def problem(self, text):
+        self.problems.append(text)
+
+    async def post(self, c, path, body, allowed):
+        status, _, data = await c.request("POST", path, body)
+        self.counts[f"{path} {status}"] += 1
+        if status not in allowed:
+            self.problem(f"{path} {json.dumps(body)[:200]}: {status} {data[:300]!r}")
+        return status, data
+
+    async def greedy(self, c):
+        """The same prompt gives the same text, however it is batched."""
+        prompt = self.dice.choice(PROMPTS)
+        n = self.dice.choice([1, 7, 24])
+        status, data = await self.post(c, "/v1/completions", {"prompt": prompt, "max_tokens": n, "temperature": 0,
+                                                              "ignore_eos": True}, (200, 429))
+        if status == 200:
+            text = json.loads(data)["choices"][0]["text"]
+            if self.texts.setdefault((prompt, n), text) != text:
+                self.problem(f"{prompt!r}, {n} tokens: {text!r}, before {self.texts[prompt, n]!r}")
+
+    async def sampled(self, c):
+        body = {"prompt": self.dice.choice(PROMPTS), "max_tokens": self.dice.randrange(1, 32), "temperature": 0.9,
+                "n": self.dice.choice([1, 1, 2, 4]), "top_p": 0.9, "seed": self.dice.randrange(1 << 30)}
+        if self.dice.random() < 0.3:
+            body["logprobs"] = 3
+        if self.dice.random() < 0.2:
+            body["timings"] = True
+        status, data = await self.post(c, "/v1/completions", body, (200, 429))
+        if status == 200 and len(json.loads(data)["choices"]) != body["n"]:
+            self.problem(f"{body}: {data[:200]!r}")
+
+    async def stream(self, c):
+        await c.send("POST", "/v1/completions", {"prompt": self.dice.choice(PROMPTS), "max_tokens": 24, "stream": True})
+        status, headers = await c.head()
+        data = await c.body(headers)
+        self.counts[f"stream {status}"] += 1
+        if status not in (200, 429) or (status == 200 and not data.endswith(b"data: [DONE]\n\n")):
+            self.problem(f"stream: {status} {data[-200:]!r}")
+
+    async def leave(self, c):
+        body = {"prompt": self.dice.choice(PROMPTS), "max_tokens": 200, "stream": self.dice.random() < 0.5, "ignore_eos": True}
+        await c.send("POST", "/v1/completions", body)
+        await asyncio.sleep(self.dice.random() * 0.2)
+        self.counts["left"] += 1
+        c.abort()
+        await c.open()
+
+    async def wrong(self, c):
+        body = self.dice.choice([{"prompt": 7}, {"prompt": "x", "max_tokens": -1}, {"prompt": "x" * 5000, "max_tokens": 4},
+                                 {"prompt": "x", "model": "none"}, {"prompt": "x", "n": 10 ** 6}, {}])
+        await self.post(c, "/v1/completions", body, (400, 404, 413, 429))
+
+    async def others(self, c):
+        path = self.dice.choice(["/health", "/metrics", "/v1/models", "/v1/devices", "/props", "/slots", "/nothing"])
+        status, _, _ = await c.request("GET", path)
+        self.counts[f"{path} {status}"] += 1
+        if status != (404 if path == "/nothing" else 200):
+            self.problem(f"{path}: {status}")
+
+    async def tokens(self, c):
+        _, data = await self.post(c, "/tokenize", {"content": "some words"}, (200,))
+        await self.post(c, "/detokenize", {"tokens": json.loads(data)["tokens"]}, (200,))
+
+    async def operators(self, c):
+        if self.operator is None:  # not every daemon serves them
+            status, _, _ = await c.request("GET", "/v1/ops")
+            self.operator = status == 200
+        if self.operator:
+            body = self.dice.choice([{"m": 33, "n": 17, "k": 65}, {"m": 64, "n": 64, "k": 64}, {"m": 0, "n": 1, "k": 1}])
+            await self.post(c, "/v1/ops/matmul", body, (200, 400, 429, 503))
+
+    async def client(self, end):
+        kinds = [self.greedy] * 5 + [self.sampled] * 4 + [self.stream] * 4 + [self.leave] * 2 + [self.wrong, self.others,
+                                                                                               self.tokens, self.operators]
+        c = await Connection(self.port).open()
+        while time.monotonic() < end and len(self.problems) < 20:
+            kind = self.dice.choice(kinds)
+            try:
+                await asyncio.wait_for(kind(c), 120)
+            except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError, ValueError, IndexError) as e:
+                self.problem(f"{kind.__name__}: {e!r}")
+                await c.open()
+            self.counts["requests"] += 1
+        c.close()
+
+
+async def measure(daemon, end, samples):
+    while time.monotonic() < end:
+        samples.append((time.monotonic(), daemon.resident_kib()))
+        await asyncio.sleep(0.5)
+
+
+async def run(daemon, seconds, clients, samples):
+    soak = Soak(daemon.port, 3)
+    end = time.monotonic() + seconds
+    await asyncio.gather(measure(daemon, end, samples), *(soak.client(end) for _ in range(clients)))
+    return soak
+
+
+def middle(values):
+    return sorted(values)[len(values) // 2]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--daemon", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--cache-dir")
+    parser.add_argument("--device", default="auto")
+    o = parser.parse_args()
+    arguments = ["--model", o.model, "--slots", "4", "--device", o.device]
+    if o.cache_dir:
+        arguments += ["--cache-dir", o.cache_dir]
+    daemon = Daemon(o.daemon, *arguments)
+    samples = []
+    try:
+        soak = asyncio.run(run(daemon, o.seconds or 60 * o.minutes, o.clients, samples))
+        daemon.wait_idle(60)
+        log = [line for line in daemon.log().splitlines() if line.startswith(("warn", "error"))]
+        daemon.stop(300)
+    except BaseException:
+        daemon.kill()
+        raise
+    kib = [value for _, value in samples]
+    quarter = max(1, len(kib) // 4)
+    warm, last = middle(kib[quarter:2 * quarter] or kib), middle(kib[-quarter:])
+    problems = soak.problems + log
+    if last > warm * (1 + GROWTH) + GROWTH_KIB:
+        problems.append(f"resident memory grew from {warm} to {last} KiB")
+    for name, count in sorted(soak.counts.items()):
+        print(f"{count:8} {name}")
+    print("\n".join(problems[:20]))
+    print(f"requests={soak.counts['requests']} problems={len(problems)} warm_kib={warm} last_kib={last} "
+          f"growth={100 * (last / warm - 1):.2f}%")
+    sys.exit(1 if problems else 0)
+
+
+main()

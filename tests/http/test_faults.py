@@ -1,0 +1,216 @@
+"""The daemon with its OpenCL calls, its files and its own life failing. On the real engine with a tiny model."""
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+import requests
+
+from daemon import Daemon, run_to_end
+
+BODY = {"prompt": "once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+SANITIZED = bool(os.environ.get("OINFER_SANITIZE"))
+
+
+STOP_S = 300  # a compiler that has begun is waited for, and the machine may be busy
+
+
+def text_of(daemon):
+    return daemon.complete(**BODY)["choices"][0]["text"]
+
+
+def cache_files(folder):
+    return sorted(p for part in ("programs", "selftest") for p in pathlib.Path(folder, part).glob("*.bin"))
+
+
+def run_once(binary, model, folder, env=None):
+    """The text that a daemon with this cache gives; it is started and stopped."""
+    daemon = Daemon(binary, "--model", model, "--cache-dir", folder, env=env)
+    text = text_of(daemon)
+    daemon.stop(STOP_S)
+    return text
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache that has everything, shared where a test does not spoil it."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def expected(real_binary, tiny_model, cache):
+    text = run_once(real_binary, tiny_model, cache)
+    assert len(text) > 0 and len(cache_files(cache)) > 5
+    return text
+
+
+@pytest.fixture
+def cache_copy(cache, expected, tmp_path):
+    """A cache of one's own, with what the driver keeps there."""
+    return shutil.copytree(cache, tmp_path / "copy", symlinks=True)
+
+
+def preload(name):
+    library = os.environ.get(name, "")
+    if SANITIZED or not os.path.exists(library):
+        pytest.skip(f"{name} names no library, or a sanitizer wants to be the first one")
+    return {"LD_PRELOAD": library}
+
+
+# ---- a device that fails ----
+
+@pytest.fixture
+def faulty(real_binary, tiny_model, cache, expected, tmp_path):
+    """A daemon whose OpenCL calls fail as `rules` says from then on."""
+    rules, report = tmp_path / "rules", tmp_path / "report"
+    rules.write_text("")
+    env = {**preload("FAKE_CL"), "OINFER_FAULT_FILE": str(rules), "OINFER_FAULT_REPORT": str(report)}
+    daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", cache, env=env)
+    daemon.rules, daemon.report = rules, report
+    assert text_of(daemon) == expected
+    yield daemon
+    if daemon.process.poll() is None:
+        daemon.stop(STOP_S)
+
+
+def test_a_call_that_fails_once_is_not_noticed(faulty, expected):
+    faulty.rules.write_text("clEnqueueNDRangeKernel:2:-5")
+    assert text_of(faulty) == expected
+    faulty.rules.write_text("clEnqueueReadBuffer:1:-5,clEnqueueWriteBuffer:3:-5")
+    assert text_of(faulty) == expected
+
+
+@pytest.mark.parametrize("rule", ["*:1+:-36", "*:20+:-2", "*:15+:-5", "clEnqueueNDRangeKernel:3+:-9999"])
+def test_a_lost_device_comes_back_without_a_new_process(faulty, expected, rule):
+    """503 with the device's name, /health degraded, and when the device can be had again all is as before."""
+    for _ in range(2):
+        faulty.rules.write_text(rule)
+        reply = faulty.post("/v1/completions", BODY)
+        assert reply.status_code == 503 and reply.json()["error"]["code"] == "device_lost", reply.text
+        name = faulty.get("/v1/devices").json()["data"][0]["name"]
+        assert name in reply.json()["error"]["message"]
+        health = faulty.until_health(lambda h: h["status"] == "degraded" and h["devices"][0]["status"] == "lost")
+        assert health["devices"][0]["error"]
+        assert faulty.post("/v1/completions", BODY).status_code == 503
+        faulty.rules.write_text("")
+        faulty.until_health(lambda h: h["status"] == "ok")
+        assert text_of(faulty) == expected
+    faulty.stop(STOP_S)
+    counts = dict(pair.split("=") for pair in faulty.report.read_text().split())
+    assert {k: v for k, v in counts.items() if k not in ("calls", "failed") and v != "0"} == {}
+
+
+def test_a_slow_device_only_delays(faulty, expected):
+    faulty.rules.write_text("clWaitForEvents:1:sleep=1500,clEnqueueNDRangeKernel:4:sleep=500")
+    start = time.monotonic()
+    assert text_of(faulty) == expected
+    assert time.monotonic() - start > 1
+
+
+# ---- files that fail ----
+
+@pytest.mark.parametrize("fault", [
+    "open:programs/:1+:13", "open:programs/:2:24", "write:programs/:2:28", "write:programs/:1+:28", "write:programs/:1+:short",
+    "close:programs/:1:5", "rename:programs/:1+:30", "read:programs/:1+:5", "read:programs/:1+:short", "stat:programs/:1+:5",
+    "write:selftest/:1+:28", "read:selftest/:1+:5", "open:selftest/:1+:13"])
+def test_a_cache_that_fails_is_done_without(real_binary, tiny_model, cache_copy, expected, fault):
+    """No space, no permission, errors, short transfers: it is as if there were no cache, and none is left broken."""
+    for path in cache_files(cache_copy)[::4]:
+        path.unlink()
+    env = {**preload("FAKE_FILE"), "OINFER_FILE_FAULT": fault}
+    assert run_once(real_binary, tiny_model, cache_copy, env) == expected
+    assert run_once(real_binary, tiny_model, cache_copy) == expected
+
+
+@pytest.mark.parametrize("fault,reason", [
+    ("open:tiny.gguf:1+:13", "Permission denied"), ("open:tiny.gguf:1+:5", "Input/output error"),
+    ("stat:tiny.gguf:1+:5", "Input/output error"), ("map:tiny.gguf:1+:12", "Cannot allocate memory"),
+    ("open:keys:1+:5", "Input/output error"), ("read:keys:1+:5", "Input/output error"),
+    ("open:oinferd.conf:1+:13", "Permission denied"), ("read:oinferd.conf:1+:5", "Input/output error")])
+def test_a_file_that_cannot_be_read_is_one_sentence(real_binary, tiny_model, fault, reason, tmp_path, monkeypatch):
+    (tmp_path / "keys").write_text("secret\n")
+    (tmp_path / "keys").chmod(0o600)
+    (tmp_path / "oinferd.conf").write_text("[server]\nport = 0\n")
+    for name, value in {**preload("FAKE_FILE"), "OINFER_FILE_FAULT": fault}.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = run_to_end(real_binary, "--config", tmp_path / "oinferd.conf", "--model", tiny_model,
+                                "--api-key-file", tmp_path / "keys")
+    assert code in (1, 2) and out == "" and reason in err and len(err.strip().splitlines()) == 1, err
+
+
+def test_a_full_disk_under_the_log(real_binary, tiny_model, cache, expected, tmp_path):
+    """Log lines that cannot be written are lost, and nothing else."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen([real_binary, "--model", tiny_model, "--cache-dir", cache, "--port", str(port)],
+                                   stderr=full, stdout=full)
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        try:
+            if requests.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200:
+                break
+        except requests.exceptions.ConnectionError:
+            time.sleep(0.05)
+    reply = requests.post(f"http://127.0.0.1:{port}/v1/completions", json=BODY, timeout=60)
+    assert reply.json()["choices"][0]["text"] == expected
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(STOP_S) == 0
+
+
+# ---- kill -9, and what it may leave ----
+
+def test_killed_at_random_moments(real_binary, tiny_model, expected, tmp_path):
+    """Twenty starts are killed somewhere in start, load, completion or the writing of caches; then one is right."""
+    dice = random.Random(7)
+    folder = tmp_path / "cache"
+    command = [real_binary, "--model", tiny_model, "--cache-dir", folder, "--port", "0"]
+    start = time.monotonic()
+    daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", tmp_path / "first")
+    assert text_of(daemon) == expected
+    whole = min(time.monotonic() - start, 5)
+    daemon.kill()
+    for round_ in range(20):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(dice.random() * whole)
+        process.kill()  # its children may live a little longer
+        process.wait()
+        if round_ % 5 == 4:
+            daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", folder)
+            assert text_of(daemon) == expected
+            daemon.kill()
+    assert run_once(real_binary, tiny_model, folder) == expected
+
+
+def truncate(data, dice):
+    return data[:dice.randrange(len(data))]
+
+
+def flip(data, dice):
+    at = dice.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1:]
+
+
+def nothing(data, dice):
+    return b""
+
+
+def grown(data, dice):
+    return data + b"\0"
+
+
+@pytest.mark.parametrize("spoil", [truncate, flip, nothing, grown])
+def test_spoilt_cache_files_are_made_again(real_binary, tiny_model, cache_copy, expected, spoil):
+    dice = random.Random(11)
+    files = cache_files(cache_copy)
+    spoilt = {path: spoil(path.read_bytes(), dice) for path in files}
+    for path, data in spoilt.items():
+        path.write_bytes(data)
+    assert run_once(real_binary, tiny_model, cache_copy) == expected
+    assert sum(path.read_bytes() != data for path, data in spoilt.items()) > len(files) // 2
