@@ -57,10 +57,10 @@ static void parse_rule(char *text)
         fprintf(stderr, "fake_file: bad rule\n");
         _exit(2);
     }
-    strcpy(r.part, part);
+    snprintf(r.part, sizeof r.part, "%s", part);
     r.number = strtoul(number, &end, 10);
     r.sticky = *end == '+';
-    r.code = strcmp(code, "short") == 0 ? SHORT : atoi(code);
+    r.code = strcmp(code, "short") == 0 ? SHORT : (int)strtol(code, NULL, 10);
     rules[rule_count++] = r;
 }
 
