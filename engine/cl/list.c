@@ -278,7 +278,7 @@ enum status device_list_open(uint32_t n_threads, struct device_list **out, struc
     for (uint32_t i = 0; i < l->count; i++)
         l->entries[i].info.index = i;
     if (!usable)
-        hint_write(code, n, n_cl, l->hint, sizeof l->hint);
+        hint_write(code, n, n_cl, HINT_NODES, l->hint, sizeof l->hint);
     *out = l;
     return ST_OK;
 }

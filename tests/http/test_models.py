@@ -146,7 +146,26 @@ def test_faults_leave_the_next_request_right(daemon):
     assert daemon.complete(**body)["choices"][0]["text"] == before
 
 
+def test_s31_kernels_are_built_on_demand(tiny):
+    """S31: loading with an empty cache builds what the model's plans use, not the catalogue."""
+    built = tiny.get("/props").json()["memory"][0]["loads"]["tiny"]["kernels_built"]
+    device = next(d for d in tiny.get("/v1/devices").json()["data"] if d["in_use"])
+    assert built == 0 if device["kind"] == "host" else 0 < built <= 40
+
+
+def test_s41_no_template_is_said(tiny):
+    """S41: a model without a chat template gets none in silence: /props says null, and there is no chat route."""
+    assert tiny.get("/props").json()["models"][0]["chat_template"] is None
+    reply = tiny.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})
+    assert reply.status_code in (400, 404), reply.text
+
+
 # ---- SmolLM2 ----
+
+def test_s41_the_file_s_template_is_shown(smol):
+    """S41: the template in /props is the model's own."""
+    assert "<|im_start|>" in smol.get("/props").json()["models"][0]["chat_template"]
+
 
 def test_knows_paris(smol):
     assert "Paris" in smol.complete(prompt="The capital of France is", max_tokens=8, temperature=0)["choices"][0]["text"]

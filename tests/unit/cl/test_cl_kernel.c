@@ -8,6 +8,9 @@
 #include "engine/cl/sm90a.h"
 #include "engine/cl/source.h"
 #include "engine/cl/trial.h"
+#include "kernels/embedded.h"
+
+#define PROGRAM_BYTES (64 * 1024) /* most of a program's text, but of decoding in one launch */
 
 static const char scale_text[] =
     "#ifndef FACTOR\n#define FACTOR 2\n#endif\n"
@@ -517,19 +520,49 @@ static void test_trial_unusable(void **state)
     }
 }
 
+/* S31: compilers of small devices run out of memory on large programs, so a program is one file
+ * with what it includes. Those that decode in one launch, of CPUs and NVIDIA alone, are larger. */
+static void test_programs_are_small(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    for (size_t i = 0; i < kernel_file_count; i++) {
+        const char *path = kernel_files[i].path, *end = path + strlen(path);
+        if (end - path < 3 || strcmp(end - 3, ".cl") != 0 || strstr(path, "/decode.cl") != NULL ||
+            strcmp(path, "common.cl") == 0)
+            continue;
+        struct strbuf text;
+        strbuf_init(&text, SOURCE_MAX_BYTES);
+        assert_ok(source_file(NULL, path, &text, NULL));
+        if (text.length > PROGRAM_BYTES)
+            fail_msg("%s: a program of %zu bytes, at most %d", path, text.length, PROGRAM_BYTES);
+        strbuf_free(&text);
+        n++;
+    }
+    assert_true(n > 30);
+}
+
 int main(int argc, char **argv)
 {
     int trial = trial_build_main(argc, argv);
     if (trial >= 0)
         return trial;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_build_and_run), cmocka_unit_test(test_build_failure),
-        cmocka_unit_test(test_unknown_names), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_disk_cache),    cmocka_unit_test(test_stale_binary),
-        cmocka_unit_test(test_driver_stamp),  cmocka_unit_test(test_shared_folder),
-        cmocka_unit_test(test_hash),          cmocka_unit_test(test_idle_programs),
-        cmocka_unit_test(test_source_folder), cmocka_unit_test(test_sm90a_rewrite),
-        cmocka_unit_test(test_trial),         cmocka_unit_test(test_trial_unusable),
+        cmocka_unit_test(test_build_and_run),
+        cmocka_unit_test(test_build_failure),
+        cmocka_unit_test(test_unknown_names),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_disk_cache),
+        cmocka_unit_test(test_stale_binary),
+        cmocka_unit_test(test_driver_stamp),
+        cmocka_unit_test(test_shared_folder),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_idle_programs),
+        cmocka_unit_test(test_source_folder),
+        cmocka_unit_test(test_sm90a_rewrite),
+        cmocka_unit_test(test_trial),
+        cmocka_unit_test(test_trial_unusable),
+        cmocka_unit_test(test_programs_are_small),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }

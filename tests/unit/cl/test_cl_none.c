@@ -2,7 +2,12 @@
  */
 #include "tests/unit/cl/cl_test.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 #include "engine/cl/hint.h"
+
+#define NOBODY 65534
 
 static void test_only_host(void **state)
 {
@@ -38,18 +43,70 @@ static void test_host_works(void **state)
     device_close(d);
 }
 
-/* The other cases of the hint: platforms without devices (D7, D22), devices that cannot be used. */
+/* The other cases of the hint: platforms without devices (D7), devices that cannot be used. */
 static void test_hint_texts(void **state)
 {
     (void)state;
     char text[HINT_TEXT_BYTES];
-    hint_write(0, 1, 0, text, sizeof text);
+    hint_write(0, 1, 0, HINT_NODES, text, sizeof text);
     assert_non_null(strstr(text, "1 OpenCL platform(s) without a device"));
-    hint_write(0, 1, 2, text, sizeof text);
+    hint_write(0, 1, 2, HINT_NODES, text, sizeof text);
     assert_non_null(strstr(text, "2 OpenCL device(s), none usable"));
     char small[20];
-    hint_write(-1001, 0, 0, small, sizeof small);
+    hint_write(-1001, 0, 0, HINT_NODES, small, sizeof small);
     assert_int_equal(strlen(small), sizeof small - 1);
+}
+
+static void make_node(const char *folder, const char *name, mode_t mode)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
+/* What is wrong with the hint as a user who is not root sees it: 0 nothing. */
+static int judge_hint(const char *nodes)
+{
+    char text[HINT_TEXT_BYTES], wanted[2][HINT_TEXT_BYTES];
+    if (geteuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        return 1;
+    hint_write(0, 1, 0, nodes, text, sizeof text);
+    snprintf(wanted[0], sizeof wanted[0],
+             "no access to %s/dri/renderD131 (add the user to group render)", nodes);
+    snprintf(wanted[1], sizeof wanted[1], "no access to %s/mali0 (add the user to group video)",
+             nodes);
+    for (int i = 0; i < 2; i++)
+        if (strstr(text, wanted[i]) == NULL)
+            return 2;
+    return strstr(text, "kfd") != NULL || strstr(text, "card0") != NULL ? 3 : 0;
+}
+
+/* D22: device nodes that this user may not open are named with the group that may; those that it
+ * may open, and those that are no matter of OpenCL, are not. */
+static void test_denied_nodes(void **state)
+{
+    (void)state;
+    char nodes[128], dri[160];
+    snprintf(nodes, sizeof nodes, "%s/nodes", test_cache);
+    snprintf(dri, sizeof dri, "%s/dri", nodes);
+    assert_int_equal(chmod(test_cache, 0755), 0);
+    assert_int_equal(mkdir(nodes, 0755), 0);
+    assert_int_equal(mkdir(dri, 0755), 0);
+    make_node(dri, "renderD131", 0);
+    make_node(dri, "card0", 0);
+    make_node(nodes, "mali0", 0);
+    make_node(nodes, "kfd", 0666);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(judge_hint(nodes));
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 int main(void)
@@ -59,6 +116,7 @@ int main(void)
         cmocka_unit_test(test_only_host),
         cmocka_unit_test(test_host_works),
         cmocka_unit_test(test_hint_texts),
+        cmocka_unit_test(test_denied_nodes),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }
