@@ -416,7 +416,7 @@ def test_sigint_twice_ends_at_once(fake_binary):
 # ---- the service manager ----
 
 def test_service_manager_is_told(start_fake, tmp_path):
-    """READY after loading, signs of life only while the engine makes progress, STOPPING at the end."""
+    """D32: READY after loading, signs of life only while the engine makes progress, STOPPING at the end."""
     path = str(tmp_path / "notify")
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(path)

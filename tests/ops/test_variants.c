@@ -1,5 +1,7 @@
 /* Every variant of every op, of every dtype, on every shape of cases.h, on every device found.
  *
+ * D10: how far a result may be off follows from the types that round (engine/ops/trial_compare.c).
+ *
  *   test_variants [--small] [--device TEXT] [--variant OP/NAME or OP/]
  *
  * --small: only the small shapes. --device: only devices whose name or platform contains TEXT; if

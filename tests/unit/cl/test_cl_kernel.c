@@ -521,7 +521,8 @@ static void test_trial_unusable(void **state)
 }
 
 /* S31: compilers of small devices run out of memory on large programs, so a program is one file
- * with what it includes. Those that decode in one launch, of CPUs and NVIDIA alone, are larger. */
+ * with what it includes. Those that decode in one launch, of CPUs and NVIDIA alone, are larger.
+ * D9: none but the probe reads images, whose limits differ from device to device. */
 static void test_programs_are_small(void **state)
 {
     (void)state;
@@ -536,6 +537,8 @@ static void test_programs_are_small(void **state)
         assert_ok(source_file(NULL, path, &text, NULL));
         if (text.length > PROGRAM_BYTES)
             fail_msg("%s: a program of %zu bytes, at most %d", path, text.length, PROGRAM_BYTES);
+        if (strstr(path, "probe/") == NULL && strstr(strbuf_text(&text), "read_image") != NULL)
+            fail_msg("%s: uses images", path);
         strbuf_free(&text);
         n++;
     }
