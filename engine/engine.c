@@ -14,6 +14,8 @@ enum status engine_open(const struct device_list *devices, uint32_t index,
     enum status status = device_open(devices, index, &options->device, &g->device, e);
     if (status == ST_OK)
         status = chooser_init(&g->chooser, g->device, options->force, e);
+    if (status == ST_OK && options->tuned)
+        status = engine_tune(g, options->tuned, NULL, e);
     if (status != ST_OK) {
         engine_close(g);
         return status;
@@ -33,6 +35,11 @@ void engine_close(struct engine *g)
 struct device *engine_device(struct engine *g)
 {
     return g->device;
+}
+
+enum status engine_tune(struct engine *g, const struct tune_store *s, uint32_t *n, struct err *e)
+{
+    return tuned_apply(g->device, s, false, n, e);
 }
 
 enum status engine_profile(struct engine *g, bool on, struct err *e)

@@ -25,6 +25,7 @@
 #include "engine/ops/op.h"
 #include "engine/ops/opbench.h"
 #include "engine/text/tokenizer.h"
+#include "engine/tune/job.h"
 
 /* ---- model files ---- */
 
@@ -55,6 +56,7 @@ struct engine_options {
     uint32_t n_threads; /* of CPU devices; 0: all usable; the same as given to device_list_open */
     bool stepwise;      /* never use one-launch plans */
     const char *force;  /* "op=variant,op=variant" forced choices for debugging; NULL */
+    const struct tune_store *tuned; /* what was tuned, on this device or others; NULL. Not kept */
 };
 
 struct engine;
@@ -107,6 +109,19 @@ uint32_t model_n_batch(const struct model *m);
 /* One line per step kind of the decode (n_tokens 1) or prefill plan: "linear q4_1 r16_vnni512 ...".
  * Returns false past the last line. */
 bool model_plan_line(const struct model *m, uint32_t n_tokens, uint32_t i, char *line, size_t n);
+
+/* ---- tuned values (engine/tune) ---- */
+
+#define TUNE_RECORDS_KEY "oinfer.tune.records" /* of a model file: record_write's lines */
+
+/* Puts records to use, for models that are loaded from now on: those that hold on the device; *n,
+ * if not NULL, is how many. ST_NO_MEMORY. */
+enum status engine_tune(struct engine *g, const struct tune_store *s, uint32_t *n, struct err *e);
+/* Adds what the model file carries; a malformed line ends it, with one warning. ST_NO_MEMORY. */
+enum status model_file_tuned(const struct model_file *f, struct tune_store *s, struct err *e);
+/* The calls of the model's plans, of decoding and of prompts, that are chosen by shape, each class
+ * once; at most n. Returns how many. */
+uint32_t model_tune_calls(const struct model *m, struct tune_call *out, uint32_t n);
 
 /* ---- sessions ---- */
 

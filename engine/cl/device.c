@@ -102,6 +102,8 @@ void device_close(struct device *d)
 {
     if (d == NULL)
         return;
+    if (d->kept != NULL)
+        d->close_kept(d->kept);
     if (!d->host && d->context != NULL) {
         for (int q = 0; q < QUEUE_COUNT; q++)
             if (d->queues[q].cl != NULL)
@@ -150,6 +152,18 @@ const char *device_cache_dir(const struct device *d)
 const char *device_kernel_dir(const struct device *d)
 {
     return d->kernel_dir;
+}
+
+void device_keep(struct device *d, void *thing, void (*close)(void *thing))
+{
+    ASSERT(d->kept == NULL);
+    d->kept = thing;
+    d->close_kept = close;
+}
+
+void *device_kept(const struct device *d)
+{
+    return d->kept;
 }
 
 uint8_t *device_marks(struct device *d)

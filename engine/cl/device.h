@@ -112,6 +112,9 @@ const char *device_kernel_dir(const struct device *d);
 /* DEVICE_MARKS bytes, zero at open, that the ops layer keeps with the device: one per variant. */
 #define DEVICE_MARKS 1024
 uint8_t *device_marks(struct device *d);
+/* One thing of the ops layer that lives as long as the device, which closes it first. */
+void device_keep(struct device *d, void *thing, void (*close)(void *thing));
+void *device_kept(const struct device *d); /* NULL: nothing yet */
 /* Bytes in buffers now, at most ever, and in staging; live CL objects of each kind. */
 struct device_memory {
     uint64_t used_bytes, peak_bytes, limit_bytes;

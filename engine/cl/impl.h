@@ -97,6 +97,8 @@ struct device {
     struct program *programs; /* the registry: a list, most recently used first */
     struct kernel_stats kernel_stats;
     uint8_t marks[DEVICE_MARKS]; /* of the ops layer */
+    void *kept;                  /* the same */
+    void (*close_kept)(void *thing);
     struct kernel *fill_kernel;  /* queue_fill on GPUs; opened on first use */
 };
 

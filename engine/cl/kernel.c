@@ -144,6 +144,15 @@ uint32_t kernel_max_work_group(const struct kernel *k)
     return k->max_work_group;
 }
 
+uint64_t kernel_local_bytes(const struct kernel *k)
+{
+    cl_ulong value = 0;
+    if (clGetKernelWorkGroupInfo(k->cl, k->device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof value,
+                                 &value, NULL) != CL_SUCCESS)
+        return 0;
+    return value;
+}
+
 uint32_t kernel_preferred_multiple(const struct kernel *k)
 {
     return k->preferred_multiple;

@@ -32,6 +32,8 @@ enum status kernel_set_local(struct kernel *k, uint32_t index, size_t n, struct 
 /* CL_KERNEL_WORK_GROUP_SIZE and preferred multiple on this device. */
 uint32_t kernel_max_work_group(const struct kernel *k);
 uint32_t kernel_preferred_multiple(const struct kernel *k);
+/* Local memory that a group of it takes, as the driver reports it; 0: not known. */
+uint64_t kernel_local_bytes(const struct kernel *k);
 /* Enqueues on the compute queue; gws[i] a multiple of lws[i]; lws all 0: the driver's choice.
  * name, variant: static strings for prof; bytes and flops: of this launch, for the rates. */
 enum status kernel_launch(struct kernel *k, const size_t gws[3], const size_t lws[3],

@@ -45,6 +45,22 @@ struct plan *model__plan_for(const struct model *m, uint32_t n_tokens)
     return m->plans[i];
 }
 
+/* ---- tuned values ---- */
+
+/* Puts to use what the file carries, where nothing was tuned on this device. */
+static enum status apply_tuned(struct engine *g, const struct model_file *f, struct err *e)
+{
+    struct tune_store *s;
+    enum status status = store_open(&s, e);
+    if (status != ST_OK)
+        return status;
+    status = model_file_tuned(f, s, e);
+    if (status == ST_OK)
+        status = tuned_apply(g->device, s, true, NULL, e);
+    store_close(s);
+    return status;
+}
+
 /* ---- options ---- */
 
 static enum status resolve_options(struct model *m, const struct load_options *o, struct err *e)
@@ -388,6 +404,8 @@ enum status model_load(struct engine *g, const struct model_file *f,
     struct prof_report *prof = mem_zalloc(sizeof *prof);
     enum status status = prof ? prof_enable(g->device, true, e)
                               : err_set(e, ST_NO_MEMORY, "report: %zu bytes", sizeof *prof);
+    if (status == ST_OK)
+        status = apply_tuned(g, f, e);
     if (status == ST_OK)
         status = load(m, options, &bill, e);
     if (status == ST_OK)

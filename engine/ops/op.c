@@ -13,7 +13,8 @@
 #include "engine/base/mem.h"
 #include "engine/ops/rules.h"
 
-#define MAX_GROUPS (1u << 20) /* kernels loop over more blocks than that */
+#define MAX_GROUPS      (1u << 20)   /* kernels loop over more blocks than that */
+#define LOCAL_BYTES_BIG (227u << 10) /* of a group, where CAP_BIG_LOCAL */
 
 struct op_info {
     const char *name;
@@ -280,6 +281,24 @@ enum status op_run(struct op_step *s, struct err *e)
                            k == 0 ? s->bytes : 0, k == 0 ? s->flops : 0, e);
     }
     return st;
+}
+
+enum status op_step_check_fit(const struct op_step *s, struct err *e)
+{
+    const uint64_t local_bytes =
+        device_caps(s->d) & CAP_BIG_LOCAL ? LOCAL_BYTES_BIG : device_info(s->d)->local_bytes;
+    for (uint32_t k = 0; k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
+        const uint64_t needed = kernel_local_bytes(s->kernels[k]);
+        if (s->lws[k] != s->v->stages[k].lws)
+            return err_set(e, ST_UNSUPPORTED, "%s %s: groups of %u, the device allows %zu for %s",
+                           op_name(s->v->op), s->v->name, s->v->stages[k].lws, s->lws[k],
+                           s->v->stages[k].entry);
+        if (local_bytes > 0 && needed > local_bytes)
+            return err_set(e, ST_UNSUPPORTED,
+                           "%s %s: %" PRIu64 " bytes of local memory, the device has %" PRIu64,
+                           op_name(s->v->op), s->v->name, needed, local_bytes);
+    }
+    return ST_OK;
 }
 
 enum status op_call_once(struct device *d, const struct variant *v, const struct op_call *call,

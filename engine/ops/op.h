@@ -99,6 +99,9 @@ const struct variant *variant_choose(struct device *d, const struct variant_quer
  * none. Names one if name is not NULL. */
 const struct variant *variant_for_call(struct device *d, const struct op_call *call,
                                        enum dtype dtype, const char *name);
+/* The variants that variant_for_call chooses from without a name, best first; NULL past the end. */
+const struct variant *variant_candidate(struct device *d, const struct op_call *call,
+                                        enum dtype dtype, uint32_t i);
 /* Why the variant cannot run a call of this shape (static text); NULL: it can. */
 const char *variant_refuses(const struct variant *v, const struct op_call *call);
 /* i-th variant of an op that the device could run; NULL past the end. */
@@ -115,6 +118,10 @@ enum status op_step_set_params(struct op_step *s, const union op_params *params,
 enum status op_step_set_tensor(struct op_step *s, uint32_t index, const struct tensor *t,
                                struct err *e);
 enum status op_run(struct op_step *s, struct err *e);
+/* Does the step run as its row says? ST_UNSUPPORTED: a kernel's own limit on this device
+ * (registers, local memory) had its groups made smaller, or they need more local memory than there
+ * is. */
+enum status op_step_check_fit(const struct op_step *s, struct err *e);
 /* Binds, runs and closes: for loading and one-off work. */
 enum status op_call_once(struct device *d, const struct variant *v, const struct op_call *call,
                          struct err *e);

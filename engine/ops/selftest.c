@@ -4,6 +4,7 @@
  * trial that cannot be made (no memory, a missing helper kernel) is not a verdict and not cached; a
  * kernel that does not build is one, and so is a wrong result.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,27 +97,47 @@ struct verdict {
     char reason[sizeof((struct selftest_row *)0)->reason];
 };
 
+enum status variant_source_hash(struct device *d, const struct variant *v, uint64_t *out,
+                                struct err *e)
+{
+    struct strbuf source;
+    *out = 0;
+    if (v->ref)
+        return ST_OK;
+    strbuf_init(&source, SOURCE_MAX_BYTES);
+    enum status st = source_file(device_kernel_dir(d), v->file, &source, e);
+    if (st == ST_OK) {
+        char row[1024];
+        size_t n = (size_t)snprintf(row, sizeof row, "%s %s %d %u %u %s", op_name(v->op), v->name,
+                                    v->dtype, v->act, v->layout, v->defines ? v->defines : "");
+        for (uint32_t k = 0; k < VARIANT_MAX_STAGES && v->stages[k].entry && n < sizeof row; k++)
+            n += (size_t)snprintf(row + n, sizeof row - n, " %s %u %u %u", v->stages[k].entry,
+                                  v->stages[k].rows, v->stages[k].tokens, v->stages[k].lws);
+        const char *parts[] = {row, strbuf_text(&source)};
+        const size_t lengths[] = {strlen(row), source.length};
+        *out = cache_hash(parts, lengths, 2).low;
+    }
+    strbuf_free(&source);
+    return st;
+}
+
 static enum status selftest_key(struct device *d, const struct variant *v, struct cache_key *key,
                                 struct err *e)
 {
     const struct device_info *info = device_info(d);
-    struct strbuf source;
-    strbuf_init(&source, SOURCE_MAX_BYTES);
-    enum status st = source_file(device_kernel_dir(d), v->file, &source, e);
-    if (st == ST_OK) {
-        char row[256];
-        snprintf(row, sizeof row, "%s %s %s %d %u %u %u %u %u %s", op_name(v->op), v->name,
-                 v->stages[0].entry, v->dtype, v->act, v->layout, v->stages[0].rows,
-                 v->stages[0].tokens, v->stages[0].lws, v->defines ? v->defines : "");
-        const char *parts[] = {SELFTEST_FORMAT, info->name, info->driver,        info->platform,
-                               info->version,   row,        strbuf_text(&source)};
-        size_t lengths[sizeof parts / sizeof *parts];
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            lengths[i] = strlen(parts[i]);
-        *key = cache_hash(parts, lengths, sizeof parts / sizeof *parts);
-    }
-    strbuf_free(&source);
-    return st;
+    uint64_t source;
+    enum status st = variant_source_hash(d, v, &source, e);
+    if (st != ST_OK)
+        return st;
+    char hash[20];
+    snprintf(hash, sizeof hash, "%016" PRIx64, source);
+    const char *parts[] = {SELFTEST_FORMAT, info->name,    info->driver,
+                           info->platform,  info->version, hash};
+    size_t lengths[sizeof parts / sizeof *parts];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        lengths[i] = strlen(parts[i]);
+    *key = cache_hash(parts, lengths, sizeof parts / sizeof *parts);
+    return ST_OK;
 }
 
 /* Is the case one that the variant can be asked for? */

@@ -51,14 +51,19 @@ void trial__describe(struct trial *t, const union op_params *params, enum dtype 
     describe_variant(t, params);
 }
 
+enum status trial__blank(struct trial *t, uint32_t i, struct err *e)
+{
+    return queue_fill(t->d, QUEUE_COMPUTE, t->buffers[i], 0, buffer_bytes(t->buffers[i]), CANARY,
+                      "trial", e);
+}
+
 /* A device buffer of n bytes between canaries; *out describes the bytes inside. */
 static enum status open_guarded(struct trial *t, uint32_t i, uint64_t n, struct err *e)
 {
     struct tensor *x = &t->call.tensors[i];
     enum status st = buffer_open(t->d, n + 2 * CANARY_BYTES, BUFFER_IO, "trial", &t->buffers[i], e);
     if (st == ST_OK)
-        st = queue_fill(t->d, QUEUE_COMPUTE, t->buffers[i], 0, n + 2 * CANARY_BYTES, CANARY,
-                        "trial", e);
+        st = trial__blank(t, i, e);
     x->buffer = t->buffers[i];
     x->offset = CANARY_BYTES;
     return st;

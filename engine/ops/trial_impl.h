@@ -24,6 +24,8 @@ void trial__describe(struct trial *t, const union op_params *params, enum dtype 
 enum status trial__host(struct trial *t, struct err *e);
 /* Device buffers between canaries, filled from the host's in the variant's formats. */
 enum status trial__upload(struct trial *t, struct err *e);
+/* Fills the buffer of tensor i, canaries and all, with the canaries' byte. */
+enum status trial__blank(struct trial *t, uint32_t i, struct err *e);
 /* Runs the reference: its outputs replace those in host memory. */
 enum status trial__reference(struct trial *t, struct err *e);
 enum status trial__check(struct trial *t, struct trial_result *out, struct err *e);

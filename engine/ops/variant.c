@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/ops/ref/ref.h"
+#include "engine/tune/tuned.h"
 
 const struct variant variant_rows[] = {
 #define X(op_, name_, file_, dtype_, ...) \
@@ -82,15 +83,31 @@ const struct variant *variant_reference(enum op_id op)
     return &reference_rows[op];
 }
 
+/* Number of a row of kernels.def; variant_row_count for a configured copy. */
+static uint32_t row_number(const struct variant *v)
+{
+    const uintptr_t at = (uintptr_t)v, first = (uintptr_t)variant_rows;
+    return at >= first && at < first + sizeof variant_rows ? (uint32_t)(v - variant_rows)
+                                                           : variant_row_count;
+}
+
 enum variant_mark variant_mark_get(struct device *d, const struct variant *v)
 {
-    return v->ref ? VARIANT_PASSED : (enum variant_mark)device_marks(d)[v - variant_rows];
+    const uint32_t row = row_number(v);
+    if (v->ref)
+        return VARIANT_PASSED;
+    return row < variant_row_count ? (enum variant_mark)device_marks(d)[row] : tuned_mark_get(d, v);
 }
 
 void variant_mark_set(struct device *d, const struct variant *v, enum variant_mark mark)
 {
-    if (!v->ref)
-        device_marks(d)[v - variant_rows] = (uint8_t)mark;
+    const uint32_t row = row_number(v);
+    if (v->ref)
+        return;
+    if (row < variant_row_count)
+        device_marks(d)[row] = (uint8_t)mark;
+    else
+        tuned_mark_set(d, v, mark);
 }
 
 uint64_t variant_depth_max(struct device *d, const struct variant *v)
@@ -124,6 +141,25 @@ static bool answers(const struct variant *v, const struct variant_query *q)
            (q->n_tokens >= v->tokens_min && (v->tokens_max == 0 || q->n_tokens <= v->tokens_max));
 }
 
+/* Can the variant be chosen for the query on this device at all? */
+static bool can_serve(struct device *d, const struct variant *v, const void *user)
+{
+    const struct variant_query *query = user;
+    return answers(v, query) && runs_on(d, v) && variant_mark_get(d, v) != VARIANT_FAILED &&
+           (query->op != OP_LINEAR || query->k <= variant_depth_max(d, v));
+}
+
+/* What was tuned for the query, if anything, in place of the heuristic's choice. */
+static const struct variant *choose_tuned(struct device *d, const struct variant *v,
+                                          const struct variant_query *query)
+{
+    if (query->op != OP_LINEAR || query->dtype < 0)
+        return v; /* the other ops are not asked for by shape */
+    const struct shape shape = {
+        .op = OP_LINEAR, .n_dims = 3, .dims = {query->m, query->k, query->n_tokens}};
+    return tuned_choose(d, v, &shape, query->dtype, query->name ? NULL : can_serve, query);
+}
+
 const struct variant *variant_choose(struct device *d, const struct variant_query *query)
 {
     if (device_is_host(d)) {
@@ -133,12 +169,10 @@ const struct variant *variant_choose(struct device *d, const struct variant_quer
     const struct variant *best = NULL;
     for (uint32_t i = 0; i < variant_row_count; i++) {
         const struct variant *v = &variant_rows[i];
-        if (answers(v, query) && runs_on(d, v) && variant_mark_get(d, v) != VARIANT_FAILED &&
-            (query->op != OP_LINEAR || query->k <= variant_depth_max(d, v)) &&
-            (!best || v->priority > best->priority))
+        if (can_serve(d, v, query) && (!best || v->priority > best->priority))
             best = v;
     }
-    return best;
+    return best ? choose_tuned(d, best, query) : NULL;
 }
 
 const struct variant *variant_at(struct device *d, enum op_id op, uint32_t i)

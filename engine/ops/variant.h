@@ -49,6 +49,7 @@ struct variant {
     uint32_t mflops_min;
     int priority;
     const char *defines, *tunables;
+    const char *require; /* what its tunables have to satisfy: engine/tune/condition.h */
     uint32_t scratch_bytes;
     enum scratch_kind scratch;
     enum shape_kind only;
@@ -67,6 +68,10 @@ const struct variant *variant_reference(enum op_id op);
 enum variant_mark { VARIANT_UNTESTED, VARIANT_PASSED, VARIANT_FAILED };
 enum variant_mark variant_mark_get(struct device *d, const struct variant *v);
 void variant_mark_set(struct device *d, const struct variant *v, enum variant_mark mark);
+
+/* Hash of all that the variant is built from (its program's text and the row) on this device. */
+enum status variant_source_hash(struct device *d, const struct variant *v, uint64_t *out,
+                                struct err *e);
 
 bool variant_has_scratch(const struct variant *v);
 /* Rows and tokens of its blocks, as the builds get them: the largest of its stages. */

@@ -1,8 +1,8 @@
-/* linear, rows: a group per ROWS rows and TOKENS tokens, its items striding over pieces of 16
- * columns. For few tokens: a weight is unpacked once for the tokens of a block, x comes from the
+/* linear, rows: a group per ROWS rows and TOKENS tokens, its items striding over runs of RUN pieces of
+ * 16 columns. For few tokens: a weight is unpacked once for the tokens of a block, x comes from the
  * cache.
  *
- *              k: item i takes pieces i, i + LWS, ...
+ *              k: item i takes runs i, i + LWS, ...
  *        +----+----+----+----+
  *  ROWS  |  0 |  1 |  2 | .. |  .  x[t]  ->  LWS partial sums per output  ->  tree  ->  y[t][r]
  *        +----+----+----+----+
@@ -14,6 +14,12 @@
 #ifndef ROWS
 #define ROWS   2
 #define TOKENS 1
+#endif
+#ifndef RUN
+#define RUN 1 /* pieces an item reads in one go */
+#endif
+#ifndef UNROLL
+#define UNROLL 1 /* runs in one turn of the loop */
 #endif
 
 /* Rows and tokens past the end repeat the last one; their sums are not stored. */
@@ -36,12 +42,16 @@ static void linear_rows_step(const __global uchar *w, const __global float *x,
             for (uint r = 0; r < ROWS; r++)
                 acc[t][r] = (float16)(0.0f);
         }
-        for (uint piece = lid; piece < pieces; piece += LWS)
-            for (uint r = 0; r < ROWS; r++) {
-                const float16 weights = weight_16(row[r], 16 * piece);
-                for (uint t = 0; t < TOKENS; t++)
-                    acc[t][r] = fma(weights, vload16(piece, xt[t]), acc[t][r]);
-            }
+#if UNROLL > 1
+#pragma unroll UNROLL
+#endif
+        for (uint first = lid * RUN; first < pieces; first += LWS * RUN)
+            for (uint piece = first; piece < min(first + RUN, pieces); piece++)
+                for (uint r = 0; r < ROWS; r++) {
+                    const float16 weights = weight_16(row[r], 16 * piece);
+                    for (uint t = 0; t < TOKENS; t++)
+                        acc[t][r] = fma(weights, vload16(piece, xt[t]), acc[t][r]);
+                }
         for (uint t = 0; t < TOKENS; t++)
             for (uint r = 0; r < ROWS; r++) {
                 float sum = sum_16(acc[t][r]);

@@ -12,5 +12,6 @@ int cli_complete(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_perplexity(int argc, char **argv);
 int cli_mkmodel(int argc, char **argv);
+int cli_tune(int argc, char **argv);
 
 #endif

@@ -15,6 +15,7 @@ static const struct command {
     {"complete", cli_complete, "continue a text"},
     {"bench", cli_bench, "measure prompt and generation speed"},
     {"perplexity", cli_perplexity, "score a text"},
+    {"tune", cli_tune, "find the fastest configurations of kernels"},
     {"mkmodel", cli_mkmodel, "write a synthetic model of a given shape"},
 };
 
