@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
+#include "engine/tune/tuned.h"
 
 enum status engine_open(const struct device_list *devices, uint32_t index,
                         const struct engine_options *options, struct engine **out, struct err *e)

@@ -11,6 +11,7 @@
 #include "server/info.h"
 #include "server/reply.h"
 #include "server/service.h"
+#include "server/tune.h"
 
 struct route {
     const char *method, *path;
@@ -42,22 +43,42 @@ static bool path_fits(const char *pattern, const char *path)
     return strncmp(pattern, path, n) == 0 && path[n] != '\0' && strchr(path + n, '/') == NULL;
 }
 
-/* The route of a path, whatever its method; NULL: there is none. */
-static const struct route *find_path(const char *path)
+/* The route of an exchange; another one of its path where the method does not fit; NULL: there is
+ * none of the path. */
+static const struct route *find_route(const struct exchange *x)
 {
-    for (size_t i = 0; i < ROUTE_COUNT; i++)
-        if (path_fits(routes[i].path, path))
+    const struct route *other = NULL;
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        if (!path_fits(routes[i].path, exchange_path(x)))
+            continue;
+        if (method_fits(&routes[i], exchange_method(x)))
             return &routes[i];
-    return NULL;
+        other = other != NULL ? other : &routes[i];
+    }
+    return other;
+}
+
+/* "GET, HEAD, DELETE": all methods of an exchange's path. */
+static const char *allowed_methods(const struct exchange *x, char *out, size_t n)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < ROUTE_COUNT && used < n; i++)
+        if (path_fits(routes[i].path, exchange_path(x)))
+            used += (size_t)snprintf(out + used, n - used, "%s%s", used > 0 ? ", " : "",
+                                     strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD"
+                                                                          : routes[i].method);
+    return out;
 }
 
 /* ---- replies ---- */
 
 void route_count(struct service *s, struct exchange *x, unsigned status)
 {
-    const struct route *route = find_path(exchange_path(x));
-    metrics_count_request(&s->metrics,
-                          route != NULL ? (uint32_t)(route - routes) : METRICS_NO_ROUTE, status);
+    uint32_t i = 0; /* the first of its path counts for all of them */
+    while (i < ROUTE_COUNT && !path_fits(routes[i].path, exchange_path(x)))
+        i++;
+    metrics_count_request(&s->metrics, i < ROUTE_COUNT ? i : METRICS_NO_ROUTE, status);
 }
 
 void route_reply(struct service *s, struct exchange *x, unsigned status, const char *type,
@@ -70,7 +91,7 @@ void route_reply(struct service *s, struct exchange *x, unsigned status, const c
 
 void route_fault(struct service *s, struct exchange *x, const struct fault *f)
 {
-    char seconds[16];
+    char seconds[16], allowed[64];
     struct http_header header = {NULL, NULL};
     if (f->kind == FAULT_QUEUE || f->kind == FAULT_LOADING) {
         snprintf(seconds, sizeof seconds, "%u", scheduler_retry_after_s(s->scheduler));
@@ -78,9 +99,8 @@ void route_fault(struct service *s, struct exchange *x, const struct fault *f)
     } else if (f->kind == FAULT_KEY) {
         header = (struct http_header){"WWW-Authenticate", "Bearer"};
     } else if (f->kind == FAULT_METHOD) {
-        const struct route *route = find_path(exchange_path(x));
         header.name = "Allow";
-        header.value = strcmp(route->method, "GET") == 0 ? "GET, HEAD" : route->method;
+        header.value = allowed_methods(x, allowed, sizeof allowed);
     }
     struct strbuf body;
     strbuf_init(&body, REPLY_CEILING_BYTES);
@@ -129,7 +149,8 @@ static bool type_fits(const struct exchange *x, bool takes_parts)
 /* Checks that need no body. ST_OK, or the fault to reply with. */
 static enum status check(struct service *s, struct exchange *x, struct fault *f)
 {
-    const struct route *route = find_path(exchange_path(x));
+    const struct route *route = find_route(x);
+    char allowed[64];
     bool gated = route == NULL || route->needs_key;
     if (gated && s->options.keys != NULL && keys_find(s->options.keys, presented_key(x)) < 0)
         return fault_set(f, FAULT_KEY, NULL,
@@ -139,7 +160,8 @@ static enum status check(struct service *s, struct exchange *x, struct fault *f)
     if (route == NULL)
         return fault_set(f, FAULT_ROUTE, NULL, "there is no %.200s here", exchange_path(x));
     if (!method_fits(route, exchange_method(x)))
-        return fault_set(f, FAULT_METHOD, NULL, "%s answers %s only", route->path, route->method);
+        return fault_set(f, FAULT_METHOD, NULL, "%s answers %s only", route->path,
+                         allowed_methods(x, allowed, sizeof allowed));
     const bool takes_parts = route->handle == completion_operator;
     if (strcmp(route->method, "POST") == 0 && !type_fits(x, takes_parts))
         return fault_set(f, FAULT_TYPE, NULL, "Content-Type must be application/json%s",
@@ -163,7 +185,7 @@ static void on_request(void *user, struct exchange *x)
     if (check(user, x, &f) != ST_OK) /* again: keys may have been reloaded while the body came */
         route_fault(user, x, &f);
     else
-        find_path(exchange_path(x))->handle(user, x);
+        find_route(x)->handle(user, x);
 }
 
 static void on_writable(void *user, struct exchange *x)
@@ -177,6 +199,7 @@ static void on_finished(void *user, struct exchange *x, bool complete)
 {
     struct service *s = user;
     struct job *j = exchange_data(x);
+    tune_gone(s, x);
     if (!complete && !exchange_has_reply(x))
         route_count(s, x, METRICS_LEFT_EARLY);
     if (j != NULL)

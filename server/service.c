@@ -129,6 +129,7 @@ static void on_news(uv_async_t *news)
     update_state(s);
     for (uint32_t i = 0; i < s->n_workers; i++)
         worker_collect(s->workers[i], take_news, s);
+    tune_news(s, clock_now_ns());
 }
 
 /* On a worker's thread. */
@@ -149,6 +150,7 @@ static void drain(struct service *s, const char *why)
     s->drain_end_ns = clock_now_ns() + (uint64_t)s->config->drain_time_ms * 1000000u;
     log_info("stopping reason=%s drain_ms=%" PRId64, why, s->config->drain_time_ms);
     notify_stopping("draining", (uint64_t)s->config->drain_time_ms + CLOSE_WAIT_MS);
+    tune_drain(s);
     http_quiesce(s->http);
     for (uint32_t i = 0; i < s->n_workers && loading; i++)
         worker_stop(s->workers[i]);
@@ -215,6 +217,7 @@ static void on_tick(uv_timer_t *tick)
     struct service *s = tick->data;
     uint64_t now_ns = clock_now_ns();
     completion_tick(s, now_ns);
+    tune_news(s, now_ns);
     watch(s, now_ns);
     if (s->state != SERVICE_DRAINING || s->http == NULL)
         return;
@@ -269,6 +272,7 @@ static enum status open_workers(struct service *s, struct err *e)
                               .trial_command = "/proc/self/exe"},
                    .n_threads = (uint32_t)c->threads,
                    .stepwise = c->stepwise,
+                   .tuned = tunings_store(s->tunings),
                    .force = c->force[0] != '\0' ? c->force : NULL},
         .load = {.n_slots = (uint32_t)c->slots,
                  .n_batch = (uint32_t)c->batch_tokens,
@@ -322,6 +326,8 @@ enum status service_open(struct service *s, const struct service_options *option
                           .metrics.start_s = (double)clock_wall_s(),
                           .watchdog_ns = notify_watchdog_ns()};
     enum status status = open_loop(s, e);
+    if (status == ST_OK)
+        status = tunings_open(s, &s->tunings, e);
     if (status == ST_OK)
         status = open_workers(s, e);
     if (status == ST_OK)
@@ -452,6 +458,8 @@ void service_close(struct service *s)
         uv_run(&s->loop, UV_RUN_ONCE);
     for (uint32_t i = s->n_workers; i > 0; i--)
         worker_close(s->workers[i - 1]);
+    tunings_close(s->tunings);
+    s->tunings = NULL;
     scheduler_close(s->scheduler);
     close_handles(s);
     while (s->has_loop && uv_loop_close(&s->loop) == UV_EBUSY)

@@ -19,6 +19,7 @@
 #include "server/listen.h"
 #include "server/metrics.h"
 #include "server/scheduler.h"
+#include "server/tune.h"
 #include "server/worker.h"
 
 /* What main has made ready; everything is borrowed until service_close. */
@@ -59,6 +60,7 @@ struct service {
     struct scheduler *scheduler;
     struct http *http;
     struct metrics metrics;
+    struct tunings *tunings;
     struct job *jobs; /* live ones, by live_next */
     uint32_t n_preparing;
     struct keys *reloaded_keys; /* NULL: options.keys are those that main has read */

@@ -19,6 +19,7 @@
 #define REOPEN_MIN_NS \
     UINT64_C(1000000000) /* pause after the first failed opening of a lost device */
 #define REOPEN_MAX_NS  UINT64_C(60000000000) /* the pauses double up to this */
+#define TASK_NS        600000000000u         /* a piece of a task takes no longer than that */
 #define SLOTS_TOLD_MAX 256                   /* slots of all models that GET /slots shows */
 
 struct worker {
@@ -37,6 +38,7 @@ struct worker {
     uint32_t n_told;
     struct device_peaks peaks;
     bool wants_peaks, has_peaks;
+    struct worker_task *tasks; /* in their order */
 
     /* of the thread */
     struct engine *engine;
@@ -232,8 +234,42 @@ static struct job *pop_operator(struct worker *w)
     return j;
 }
 
+/* The task to run next, which stays in the list; NULL: none. */
+static struct worker_task *next_task(struct worker *w)
+{
+    uv_mutex_lock(&w->lock);
+    struct worker_task *t = w->tasks;
+    while (t != NULL && t->begun)
+        t = t->next;
+    if (t == NULL)
+        t = w->tasks;
+    uv_mutex_unlock(&w->lock);
+    return t;
+}
+
+/* Takes a task out of the list, before its last run lets go of it. */
+static void drop_task(struct worker *w, const struct worker_task *t)
+{
+    uv_mutex_lock(&w->lock);
+    struct worker_task **at = &w->tasks;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    uv_mutex_unlock(&w->lock);
+}
+
+static void end_tasks(struct worker *w)
+{
+    for (struct worker_task *t = next_task(w); t != NULL; t = next_task(w)) {
+        drop_task(w, t);
+        t->run(t, NULL, NULL);
+        notify(w);
+    }
+}
+
 static void fail_all(struct worker *w, const struct fault *f)
 {
+    end_tasks(w);
     for (struct job *j = pop_operator(w); j != NULL; j = pop_operator(w)) {
         job_fail(j, f);
         deliver(w, j, true);
@@ -394,6 +430,35 @@ static bool run_operator(struct worker *w, bool *ran)
     return status == ST_OK;
 }
 
+/* Runs a piece of a task, if there is one; false when the device is lost. */
+static bool run_task(struct worker *w, bool *ran)
+{
+    struct worker_task *t = next_task(w);
+    struct err e;
+    *ran = t != NULL;
+    if (t == NULL)
+        return true;
+    t->begun = true;
+    step_begins(w);
+    on_operator(w, (double)TASK_NS);
+    /* it may be freed as soon as it is over: out of the list first, and back if it goes on */
+    drop_task(w, t);
+    const enum worker_task_result result = t->run(t, w->engine, w->models);
+    if (result == WORKER_TASK_GOES_ON) {
+        uv_mutex_lock(&w->lock);
+        t->next = w->tasks;
+        w->tasks = t;
+        uv_mutex_unlock(&w->lock);
+    }
+    step_ended(w);
+    notify(w);
+    if (result != WORKER_TASK_LOST)
+        return true;
+    err_set(&e, ST_DEVICE_LOST, "the device was lost in a task");
+    lose(w, &e);
+    return false;
+}
+
 /* Until the worker is to stop (true) or the device is lost. */
 static bool serve(struct worker *w)
 {
@@ -403,7 +468,10 @@ static bool serve(struct worker *w)
         if (!turn(w, &stepped, &has_jobs) || !run_operator(w, &ran))
             return false;
         tell_slots(w);
-        if (!stepped && !ran)
+        stepped = stepped || ran;
+        if (!stepped && !run_task(w, &stepped))
+            return false;
+        if (!stepped)
             rest(w, has_jobs);
     }
     return true;
@@ -559,6 +627,20 @@ void worker_submit(struct worker *w, struct job *j)
     j->next = NULL;
     *w->inbox_end = j;
     w->inbox_end = &j->next;
+    uv_cond_signal(&w->wake);
+    uv_mutex_unlock(&w->lock);
+}
+
+void worker_add_task(struct worker *w, struct worker_task *t)
+{
+    uv_mutex_lock(&w->lock);
+    struct worker_task **end = &w->tasks;
+    while (*end != NULL)
+        end = &(*end)->next;
+    t->next = NULL;
+    t->begun = false;
+    *end = t;
+    w->woken = true;
     uv_cond_signal(&w->wake);
     uv_mutex_unlock(&w->lock);
 }

@@ -56,6 +56,20 @@ struct worker_facts {
     struct strbuf plans[HOSTED_MAX];      /* lines of model_plan_line: decode, then prefill */
 };
 
+/* Work of low priority: run on the worker's thread, a piece at a time, when no request can run; one
+ * task after another, but a new one gets its first piece at once. */
+enum worker_task_result { WORKER_TASK_GOES_ON, WORKER_TASK_OVER, WORKER_TASK_LOST };
+struct worker_task {
+    /* One piece; the loop is notified after it. models: by model index. g NULL: the worker runs
+     * nothing any more, and the task has to end. LOST: over, and so is the device. */
+    enum worker_task_result (*run)(struct worker_task *t, struct engine *g,
+                                   struct model *const *models);
+    void *user;
+    /* of the worker */
+    struct worker_task *next;
+    bool begun;
+};
+
 struct worker;
 /* Starts the thread, which opens the device and loads the models. */
 enum status worker_open(const struct worker_options *options, struct worker **out, struct err *e);
@@ -65,6 +79,8 @@ void worker_close(struct worker *w); /* stops, joins and frees; accepts NULL */
 
 /* Loop thread. Hands a prepared job over. */
 void worker_submit(struct worker *w, struct job *j);
+/* Loop thread. The task is the worker's until its run gave something else than GOES_ON. */
+void worker_add_task(struct worker *w, struct worker_task *t);
 /* Wakes the thread: an outbox has room again, or a job was cancelled. Any thread. */
 void worker_wake(struct worker *w);
 /* Loop thread. Calls `take` for each job with news; with done, it is the caller's again. */

@@ -12,6 +12,7 @@
 #include "engine/cl/kernel.h"
 #include "engine/model/rope.h"
 #include "engine/tensor/quant.h"
+#include "engine/tune/tuned.h"
 
 #define DEFAULT_CTX   4096
 #define DEFAULT_BATCH 512

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/ops/variant.h"
 
 struct target {
     uint32_t call;
@@ -70,8 +71,8 @@ static enum status add_targets(struct tune_job *j, uint32_t call, struct err *e)
                    shape_text(&c->shape, shape), device_info(j->d)->name);
 }
 
-enum status job_open(struct device *d, const struct tune_call *calls, uint32_t n,
-                     const struct tuner_options *options, struct tune_job **out, struct err *e)
+enum status tune_job_open(struct device *d, const struct tune_call *calls, uint32_t n,
+                          const struct tuner_options *options, struct tune_job **out, struct err *e)
 {
     *out = NULL;
     if (n < 1 || n > JOB_MAX_CALLS)
@@ -97,7 +98,7 @@ enum status job_open(struct device *d, const struct tune_call *calls, uint32_t n
     for (uint32_t i = 0; st == ST_OK && i < n; i++)
         st = add_targets(j, i, e);
     if (st != ST_OK) {
-        job_close(j);
+        tune_job_close(j);
         return st;
     }
     j->start_ns = clock_now_ns();
@@ -105,7 +106,7 @@ enum status job_open(struct device *d, const struct tune_call *calls, uint32_t n
     return ST_OK;
 }
 
-void job_close(struct tune_job *j)
+void tune_job_close(struct tune_job *j)
 {
     if (!j)
         return;
@@ -187,7 +188,7 @@ static void note_progress(struct tune_job *j)
         j->call_best_ns = p->best_ns;
 }
 
-enum status job_step(struct tune_job *j, bool *more, struct err *e)
+enum status tune_job_step(struct tune_job *j, bool *more, struct err *e)
 {
     for (*more = false; j->at < j->n_targets;) {
         const bool named = j->calls[j->targets[j->at].call].variant[0] != '\0';
@@ -220,12 +221,12 @@ enum status job_step(struct tune_job *j, bool *more, struct err *e)
     return ST_OK;
 }
 
-const struct tune_progress *job_progress(const struct tune_job *j)
+const struct tune_progress *tune_job_progress(const struct tune_job *j)
 {
     return &j->progress;
 }
 
-const struct tune_store *job_results(const struct tune_job *j)
+const struct tune_store *tune_job_results(const struct tune_job *j)
 {
     return j->results;
 }

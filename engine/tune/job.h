@@ -9,7 +9,6 @@
 #define OINFER_TUNE_JOB_H
 
 #include "engine/tune/store.h"
-#include "engine/tune/tuned.h"
 
 #define JOB_MAX_CALLS 256
 #define JOB_VARIANTS  4
@@ -36,15 +35,16 @@ struct tune_progress {
 struct tune_job;
 /* options.search is one of the kinds. ST_INVALID names field, value and limit; ST_NOT_FOUND: no
  * such variant, or none for the call. Nothing is measured yet. */
-enum status job_open(struct device *d, const struct tune_call *calls, uint32_t n,
-                     const struct tuner_options *options, struct tune_job **out, struct err *e);
-void job_close(struct tune_job *j); /* accepts NULL */
+enum status tune_job_open(struct device *d, const struct tune_call *calls, uint32_t n,
+                          const struct tuner_options *options, struct tune_job **out,
+                          struct err *e);
+void tune_job_close(struct tune_job *j); /* accepts NULL */
 /* Measures one point; *more false: all was done before. ST_DEVICE_LOST, ST_NO_MEMORY; and with a
  * variant by name what is wrong with the call. */
-enum status job_step(struct tune_job *j, bool *more, struct err *e);
+enum status tune_job_step(struct tune_job *j, bool *more, struct err *e);
 /* As of the last step. Borrowed from the job. */
-const struct tune_progress *job_progress(const struct tune_job *j);
+const struct tune_progress *tune_job_progress(const struct tune_job *j);
 /* The records so far. Borrowed. */
-const struct tune_store *job_results(const struct tune_job *j);
+const struct tune_store *tune_job_results(const struct tune_job *j);
 
 #endif

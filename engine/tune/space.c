@@ -9,6 +9,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/cl/device.h"
+#include "engine/ops/config.h"
 #include "engine/tune/condition.h"
 
 /* The place of each tunable in a code. */

@@ -8,7 +8,8 @@
 #ifndef OINFER_TUNE_SPACE_H
 #define OINFER_TUNE_SPACE_H
 
-#include "engine/ops/config.h"
+#include "engine/ops/op.h"
+#include "engine/ops/setting.h"
 
 #define SPACE_MAX_POINTS 4096 /* of the product */
 #define SPACE_NONE       UINT32_MAX
@@ -20,6 +21,8 @@ struct space {
     uint32_t standard; /* the point with the row's own values; SPACE_NONE: it is ruled out */
     uint16_t *codes;   /* [n_points] place in the product; ascending */
 };
+
+struct config; /* engine/ops/config.h */
 
 /* What of a device limits a space; 0: no limit. */
 struct space_limits {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/ops/config.h"
 
 #define MAX_ENTRIES 8192 /* of a device's life, replaced ones included */
 

@@ -11,6 +11,7 @@
 #ifndef OINFER_TUNE_TUNED_H
 #define OINFER_TUNE_TUNED_H
 
+#include "engine/ops/variant.h"
 #include "engine/tune/store.h"
 
 #define TUNED_MAX_DISTANCE 3.0  /* classes, each a doubling of a dimension */

@@ -8,6 +8,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/ops/config.h"
 #include "engine/ops/data.h"
 #include "engine/ops/rules.h"
 #include "engine/ops/trial_impl.h"

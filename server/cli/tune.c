@@ -87,7 +87,7 @@ static enum status open_device(struct tune *t, struct err *e)
 
 static void print_bar(const struct tune *t)
 {
-    const struct tune_progress *p = job_progress(t->job);
+    const struct tune_progress *p = tune_job_progress(t->job);
     if (!t->bar)
         return;
     char bar[BAR_CELLS + 1];
@@ -102,7 +102,7 @@ static void print_bar(const struct tune *t)
 
 static void print_point(const struct tune *t)
 {
-    const struct tune_progress *p = job_progress(t->job);
+    const struct tune_progress *p = tune_job_progress(t->job);
     char shape[SHAPE_TEXT_BYTES];
     if (!t->points)
         return;
@@ -129,14 +129,14 @@ static enum status save(struct tune *t, struct err *e)
     struct tune_store *fresh;
     const struct tune_record *r;
     enum status status = ST_OK;
-    if (!store_at(job_results(t->job), t->n_saved))
+    if (!store_at(tune_job_results(t->job), t->n_saved))
         return ST_OK;
     status = store_open(&fresh, e);
     if (status != ST_OK)
         return status;
     if (t->bar)
         fprintf(stderr, "\r\033[K");
-    for (; status == ST_OK && (r = store_at(job_results(t->job), t->n_saved)) != NULL;
+    for (; status == ST_OK && (r = store_at(tune_job_results(t->job), t->n_saved)) != NULL;
          t->n_saved++) {
         status = store_add(fresh, r, e);
         print_record(r);
@@ -162,14 +162,14 @@ static enum status save(struct tune *t, struct err *e)
 static enum status search(struct tune *t, struct err *e)
 {
     bool more = true;
-    enum status status =
-        job_open(engine_device(t->loaded.engine), t->calls, t->n_calls, &t->options, &t->job, e);
+    enum status status = tune_job_open(engine_device(t->loaded.engine), t->calls, t->n_calls,
+                                       &t->options, &t->job, e);
     if (status == ST_OK && t->record && !(t->points = fopen(t->record, "we")))
         status = err_set(e, ST_IO, "%.200s: cannot be written", t->record);
     if (status == ST_OK && t->points)
         fprintf(t->points, "op\tvariant\tdtype\tshape\tsettings\tns\treason\n");
     while (status == ST_OK && !interrupted) {
-        status = job_step(t->job, &more, e);
+        status = tune_job_step(t->job, &more, e);
         if (status != ST_OK)
             break;
         if (more) {
@@ -206,7 +206,7 @@ static enum status run(struct tune *t, struct err *e)
     }
     if (status == ST_OK)
         status = search(t, e);
-    job_close(t->job);
+    tune_job_close(t->job);
     loaded_close(&t->loaded);
     mem_free(t->calls);
     return status;

@@ -4,7 +4,8 @@ file(GLOB server_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/server/*.c ${CMAK
 list(FILTER server_sources EXCLUDE REGEX "/server/main\\.c$")
 set(fake_folder ${CMAKE_CURRENT_SOURCE_DIR}/unit/server/fake)
 add_library(oinfer_fake_server STATIC ${server_sources} ${fake_folder}/fake_engine.c
-  ${fake_folder}/fake_ops.c)
+  ${fake_folder}/fake_ops.c ${fake_folder}/fake_tune.c ${CMAKE_SOURCE_DIR}/engine/tune/shape.c
+  ${CMAKE_SOURCE_DIR}/engine/tune/store.c)
 target_include_directories(oinfer_fake_server PUBLIC ${fake_folder})
 target_link_libraries(oinfer_fake_server PUBLIC oinfer_flags oinfer_text oinfer_tensor oinfer_config oinfer_openapi
   PkgConfig::UV PkgConfig::MHD PkgConfig::CJSON)

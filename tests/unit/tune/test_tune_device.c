@@ -8,6 +8,7 @@
 
 #include "engine/ops/rules.h"
 #include "engine/tune/job.h"
+#include "engine/tune/tuned.h"
 
 #define SLOW_POINTS 4 /* measured of a space: each is a build */
 
@@ -293,13 +294,13 @@ static void jobs_try_the_best_variants(void **state)
         {.shape = shape_from(OP_ARGMAX, "rows=4,len=300"), .dtype = DT_F32, .variant = "tree"}};
     struct tune_job *j;
     struct err e = {0};
-    if (job_open(d, calls, 2, &how, &j, &e) != ST_OK)
+    if (tune_job_open(d, calls, 2, &how, &j, &e) != ST_OK)
         fail_msg("%s", e.text);
-    const struct tune_progress *p = job_progress(j);
+    const struct tune_progress *p = tune_job_progress(j);
     bool more = true;
     uint32_t n = 0;
     for (;; n++) {
-        if (job_step(j, &more, &e) != ST_OK)
+        if (tune_job_step(j, &more, &e) != ST_OK)
             fail_msg("%s", e.text);
         if (!more)
             break;
@@ -309,25 +310,25 @@ static void jobs_try_the_best_variants(void **state)
     assert_int_equal(p->points, p->most_points);
     uint32_t n_softmax = 0, n_tree = 0;
     const struct tune_record *r;
-    for (uint32_t i = 0; (r = store_at(job_results(j), i)) != NULL; i++) {
+    for (uint32_t i = 0; (r = store_at(tune_job_results(j), i)) != NULL; i++) {
         n_softmax += r->shape.op == OP_SOFTMAX;
         n_tree += r->shape.op == OP_ARGMAX && strcmp(r->variant, "tree") == 0;
         assert_true(r->ns > 0 && r->standard_ns >= r->ns);
     }
     assert_true(n_softmax >= 2 && n_softmax <= JOB_VARIANTS && n_tree == 1);
     uint32_t taken;
-    assert_int_equal(tuned_apply(d, job_results(j), false, &taken, NULL), ST_OK);
+    assert_int_equal(tuned_apply(d, tune_job_results(j), false, &taken, NULL), ST_OK);
     assert_int_equal(taken, n_softmax + n_tree);
-    job_close(j);
+    tune_job_close(j);
 
     snprintf(calls[0].variant, sizeof calls[0].variant, "columns");
-    assert_int_equal(job_open(d, calls, 2, &how, &j, &e), ST_NOT_FOUND);
+    assert_int_equal(tune_job_open(d, calls, 2, &how, &j, &e), ST_NOT_FOUND);
     assert_non_null(strstr(e.text, "columns"));
     calls[0].shape.dims[0] = 0;
-    assert_int_equal(job_open(d, calls, 1, &how, &j, &e), ST_INVALID);
+    assert_int_equal(tune_job_open(d, calls, 1, &how, &j, &e), ST_INVALID);
     const struct tuner_options none = {.search = SEARCH_BAYES};
-    assert_int_equal(job_open(d, calls + 1, 1, &none, &j, &e), ST_INVALID);
-    assert_int_equal(job_open(d, calls, 0, &how, &j, &e), ST_INVALID);
+    assert_int_equal(tune_job_open(d, calls + 1, 1, &none, &j, &e), ST_INVALID);
+    assert_int_equal(tune_job_open(d, calls, 0, &how, &j, &e), ST_INVALID);
     device_close(d);
 }
 
@@ -341,14 +342,14 @@ static void the_host_can_be_measured(void **state)
     struct tune_job *j;
     struct err e = {0};
     bool more;
-    if (job_open(d, &call, 1, &how, &j, &e) != ST_OK)
+    if (tune_job_open(d, &call, 1, &how, &j, &e) != ST_OK)
         fail_msg("%s", e.text);
-    assert_int_equal(job_step(j, &more, &e), ST_OK);
-    assert_true(more && job_progress(j)->last.ns > 0);
-    assert_int_equal(job_step(j, &more, &e), ST_OK);
+    assert_int_equal(tune_job_step(j, &more, &e), ST_OK);
+    assert_true(more && tune_job_progress(j)->last.ns > 0);
+    assert_int_equal(tune_job_step(j, &more, &e), ST_OK);
     assert_false(more);
-    assert_null(store_at(job_results(j), 0));
-    job_close(j);
+    assert_null(store_at(tune_job_results(j), 0));
+    tune_job_close(j);
     device_close(d);
 }
 

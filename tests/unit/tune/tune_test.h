@@ -3,6 +3,7 @@
 #define OINFER_TESTS_TUNE_TEST_H
 
 #include "../ops/ops_test.h"
+#include "engine/ops/config.h"
 #include "engine/tune/space.h"
 
 /* A space of the tunables in text ("A=1,2 B=4,8"), all first values being the standard. */

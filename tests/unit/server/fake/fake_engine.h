@@ -24,6 +24,7 @@ struct fake_counts {
     atomic_uint steps, items, widest;             /* steps run; items in them; most in one step */
     atomic_uint profile_switches;
     atomic_uint operators; /* runs of operators that were completed */
+    atomic_uint points;    /* of tunings */
 };
 extern struct fake_counts fake_counts;
 

@@ -49,7 +49,12 @@ void opbench_close(struct opbench_result *r)
 
 const char *op_name(enum op_id op)
 {
-    return op == OP_MATMUL ? "matmul" : "other";
+    static const char *const names[] = {
+#define X(id, name, params, n, ...) [id] = name,
+#include "engine/ops/ops.def"
+#undef X
+    };
+    return names[op];
 }
 
 bool catalogue_at(uint32_t i, struct catalogue_row *out)
