@@ -99,7 +99,7 @@ struct device {
     uint8_t marks[DEVICE_MARKS]; /* of the ops layer */
     void *kept;                  /* the same */
     void (*close_kept)(void *thing);
-    struct kernel *fill_kernel;  /* queue_fill on GPUs; opened on first use */
+    struct kernel *fill_kernel; /* queue_fill on GPUs; opened on first use */
 };
 
 /* device.c: ST_DEVICE_LOST with the device's name if it was lost; ST_OK otherwise. */

@@ -11,7 +11,7 @@
 #include "fake_engine.h"
 
 #define FAKE_POINTS 2
-#define FAKE_MANY   100
+#define FAKE_MANY   1000
 
 struct tune_job {
     struct tune_progress progress;
