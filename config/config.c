@@ -113,6 +113,7 @@ static void set_option(struct reader *r, const char *source, const char *where,
                        const struct config_option *option, const char *value)
 {
     size_t row = (size_t)(option - config_options);
+    const bool in_file = strcmp(source, "file") == 0; /* elsewhere `where` is the option's name */
     char reason[256];
     if (option->type == CONFIG_LIST && r->set_by[row] != source)
         value__clear(r->config, option);
@@ -120,7 +121,10 @@ static void set_option(struct reader *r, const char *source, const char *where,
     switch (value__parse(r->config, option, value, reason, sizeof reason)) {
     case VALUE_OK: break;
     case VALUE_NO_MEMORY: r->out_of_memory = true; break;
-    case VALUE_BAD: strbuf_printf(r->problems, "%s: %s: %s\n", where, option->name, reason); break;
+    case VALUE_BAD:
+        strbuf_printf(r->problems, "%s: %s%s%s\n", where, in_file ? option->name : "",
+                      in_file ? ": " : "", reason);
+        break;
     }
 }
 

@@ -239,5 +239,7 @@ int main(int argc, char **argv)
             notify_status(e.text);
         return EXIT_FAILURE;
     }
+    if (action == CONFIG_CHECK)
+        puts("The configuration is in order.");
     return EXIT_SUCCESS;
 }

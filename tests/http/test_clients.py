@@ -495,5 +495,7 @@ def test_texts(fake_binary):
     assert code == 0 and out.startswith("oinferd ")
     code, out, _ = run_to_end(fake_binary, "--print-defaults")
     assert code == 0 and "#port = 8080" in out
-    assert run_to_end(fake_binary, "--check", "--model", "fake.gguf")[0] == 0
+    assert run_to_end(fake_binary, "--check", "--model", "fake.gguf")[:2] == (0, "The configuration is in order.\n")
     assert run_to_end(fake_binary, "--check", "--model", "missing.gguf")[0] == 1
+    code, out, err = run_to_end(fake_binary, "--check", "--model", "fake.gguf", "--host", "0.0.0.0")
+    assert (code, out) == (1, "") and "--api-key-file" in err

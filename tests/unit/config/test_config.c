@@ -130,10 +130,9 @@ static void every_problem_is_named(void **state)
     assert_non_null(strstr(text, want));
     assert_non_null(
         strstr(text, "OINFER_SLTOS: unknown option \"sltos\"; did you mean \"slots\"?\n"));
-    assert_non_null(strstr(text, "OINFER_PORT: port: 99999 is out of range 0 to 65535\n"));
-    assert_non_null(strstr(text, "--body: body: \"12parsecs\" is not a size such as 8MiB\n"));
-    assert_non_null(
-        strstr(text, "--log-level: log-level: \"loud\" is none of error|warn|info|debug"));
+    assert_non_null(strstr(text, "OINFER_PORT: 99999 is out of range 0 to 65535\n"));
+    assert_non_null(strstr(text, "--body: \"12parsecs\" is not a size such as 8MiB\n"));
+    assert_non_null(strstr(text, "--log-level: \"loud\" is none of error|warn|info|debug"));
     assert_non_null(strstr(text, "argument \"stray\" is no option"));
     assert_non_null(strstr(text, "--host: needs a value (ADDRESS)\n"));
     assert_non_null(strstr(text, "command line: unknown option \"no-such-thing-at-all\"\n"));
