@@ -36,9 +36,12 @@ enum status chooser_init(struct chooser *c, struct device *d, const char *text, 
         struct forced_choice *row = &c->forced[c->n_forced];
         if (c->n_forced == CHOOSE_MAX_FORCED)
             return err_set(e, ST_INVALID, "forced variants: more than %d", CHOOSE_MAX_FORCED);
-        if (n_op >= n || !op_by_name(text, n_op, &row->op))
+        if (n_op >= n)
             return err_set(e, ST_INVALID, "forced variant \"%.*s\": expected OP=VARIANT", (int)n,
                            text);
+        if (!op_by_name(text, n_op, &row->op))
+            return err_set(e, ST_INVALID, "forced variant \"%.*s\": there is no operator \"%.*s\"",
+                           (int)n, text, (int)n_op, text);
         size_t n_name = n - n_op - 1;
         if (n_name >= sizeof row->variant)
             n_name = sizeof row->variant - 1;

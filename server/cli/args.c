@@ -35,6 +35,14 @@ static const struct arg *find(const struct arg *args, size_t n, const char *name
     return NULL;
 }
 
+/* What store() takes for a row of this type. */
+static const char *expected(enum arg_type type)
+{
+    return type == ARG_REAL   ? "a number"
+           : type == ARG_SEED ? "a whole number"
+                              : "a whole number from 0 to 4294967295";
+}
+
 /* True when the whole of `text` is a value of the row's type, which is then stored. */
 static bool store(const struct arg *a, const char *text)
 {
@@ -77,20 +85,22 @@ int args_parse(const char *command, const char *purpose, const struct arg *args,
             return 0;
         }
         const struct arg *a = find(args, n, argv[i]);
-        const char *problem = NULL;
-        if (!a)
-            problem = "unknown argument";
-        else if (a->type == ARG_FLAG)
+        const char *name = argv[i];
+        if (a && a->type == ARG_FLAG) {
             *(bool *)a->target = true;
-        else if (i + 1 == argc)
-            problem = "no value after";
-        else if (!store(a, argv[++i]))
-            problem = "bad value";
-        if (problem) {
-            fprintf(stderr, "oinfer %s: %s \"%s\"\n", command, problem, argv[i]);
-            print_help(stderr, command, purpose, args, n);
-            return CLI_USAGE;
+            continue;
         }
+        if (a && i + 1 < argc && store(a, argv[++i]))
+            continue;
+        if (!a)
+            fprintf(stderr, "oinfer %s: unknown argument \"%s\"\n", command, name);
+        else if (name == argv[i])
+            fprintf(stderr, "oinfer %s: no value after \"%s\"\n", command, name);
+        else
+            fprintf(stderr, "oinfer %s: %s \"%s\" is not %s\n", command, name, argv[i],
+                    expected(a->type));
+        print_help(stderr, command, purpose, args, n);
+        return CLI_USAGE;
     }
     for (size_t i = 0; i < n; i++) {
         if (args[i].required && *(const char **)args[i].target == NULL) {

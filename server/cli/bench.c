@@ -180,6 +180,14 @@ static enum status measure(struct bench *b, const struct test *test, struct resu
 
 /* ---- output ---- */
 
+/* Threads of a CPU device, as given or else all that it has; 0 on other devices. */
+static unsigned n_threads(const struct bench *b)
+{
+    const struct device_info *info = device_info(engine_device(b->loaded.engine));
+    return b->load.n_threads > 0 || info->kind != DEVICE_CPU ? b->load.n_threads
+                                                             : info->compute_units;
+}
+
 static void print_md(struct bench *b, const struct result *r)
 {
     const struct model_file_info *info = model_file_info(b->loaded.file);
@@ -190,7 +198,7 @@ static void print_md(struct bench *b, const struct result *r)
     }
     printf("| %s | %s | %.2f | %.2f | %s | %u | %s | %.2f ± %.2f | %.2f |\n", info->name,
            info->quantisation, (double)info->weight_bytes / (1 << 20), (double)info->n_params / 1e6,
-           device_info(engine_device(b->loaded.engine))->name, b->load.n_threads, r->test, r->mean,
+           device_info(engine_device(b->loaded.engine))->name, n_threads(b), r->test, r->mean,
            r->deviation, r->median);
     if (b->breakdown)
         printf("| | | | | | | %s: %.1f us a token | kernels %.1f us | gaps and host %.1f %%, %.2f "
@@ -224,7 +232,7 @@ static void print_csv(struct bench *b, const struct result *r)
     printf(",%s,%llu,%llu,", info->quantisation, (unsigned long long)info->weight_bytes,
            (unsigned long long)info->n_params);
     print_quoted(device_info(engine_device(b->loaded.engine))->name, "\"\"", "\\");
-    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu,%.2f,%.2f,%.3f\n", b->load.n_threads, r->test, r->mean,
+    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu,%.2f,%.2f,%.3f\n", n_threads(b), r->test, r->mean,
            r->deviation, r->median, model_load_report(b->loaded.model)->load_ms,
            (unsigned long long)mem_peak_resident_bytes(), r->token_us, r->kernel_us, r->launches);
 }
@@ -241,7 +249,7 @@ static void print_json(struct bench *b, const struct result *r)
     printf(
         ",\"n_threads\":%u,\"test\":\"%s\",\"avg_ts\":%.4f,\"stddev_ts\":%.4f,\"median_ts\":%.4f,"
         "\"load_ms\":%.1f,\"kv_bytes\":%llu,\"peak_rss_bytes\":%llu",
-        b->load.n_threads, r->test, r->mean, r->deviation, r->median,
+        n_threads(b), r->test, r->mean, r->deviation, r->median,
         model_load_report(b->loaded.model)->load_ms,
         (unsigned long long)model_load_report(b->loaded.model)->kv_bytes,
         (unsigned long long)mem_peak_resident_bytes());
@@ -359,8 +367,12 @@ int cli_bench(int argc, char **argv)
                           sizeof args / sizeof args[0], argc, argv);
     if (done >= 0)
         return done;
-    if (!find_format(b.format) || b.n_repetitions < 1 || b.n_repetitions > MAX_REPETITIONS) {
-        fprintf(stderr, "oinfer bench: -o is md, csv or json; -r is 1 to %d\n", MAX_REPETITIONS);
+    if (!find_format(b.format)) {
+        fprintf(stderr, "oinfer bench: -o is \"%s\", not md, csv or json\n", b.format);
+        return CLI_USAGE;
+    }
+    if (b.n_repetitions < 1 || b.n_repetitions > MAX_REPETITIONS) {
+        fprintf(stderr, "oinfer bench: -r is %u, 1 to %d\n", b.n_repetitions, MAX_REPETITIONS);
         return CLI_USAGE;
     }
     if (b.n_sequences < 1 || b.n_sequences > MAX_SEQUENCES) {

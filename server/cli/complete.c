@@ -128,6 +128,7 @@ static enum status generate(struct run *r, const struct completion *c,
         status = stop_filter_flush(r->filter, &r->text, e);
     fwrite(strbuf_text(&r->text), 1, r->text.length, stdout);
     putchar('\n');
+    fflush(stdout); /* before what follows on stderr */
     return status;
 }
 

@@ -85,6 +85,11 @@ int cli_inspect(int argc, char **argv)
         return 0;
     }
     if (argc != 2 || argv[1][0] == '-') {
+        if (argc > 1)
+            fprintf(stderr, "oinfer inspect: unknown argument \"%s\"\n",
+                    argv[1][0] == '-' ? argv[1] : argv[2]);
+        else
+            fprintf(stderr, "oinfer inspect: FILE is missing\n");
         print_usage(stderr);
         return CLI_USAGE;
     }

@@ -44,8 +44,12 @@ class Cli(unittest.TestCase):
     def test_wrong_usage(self):
         self.assert_refused(oinfer(), 2, "usage: oinfer COMMAND")
         self.assert_refused(oinfer("explode"), 2, 'unknown command "explode"')
-        self.assert_refused(oinfer("inspect"), 2, "usage")
-        self.assert_refused(oinfer("inspect", "a", "b"), 2, "usage")
+        self.assert_refused(oinfer("inspect"), 2, "FILE is missing", "usage")
+        self.assert_refused(oinfer("inspect", "a", "b"), 2, 'unknown argument "b"', "usage")
+        self.assert_refused(oinfer("inspect", "--all"), 2, 'unknown argument "--all"', "usage")
+        for name, value in (("-n", "few"), ("--n-predict", "-1"), ("--temp", "hot"), ("--seed", "x")):
+            self.assert_refused(oinfer("complete", name, value), 2, f'complete: {name} "{value}" is not a ')
+        self.assert_refused(oinfer("complete", "-n"), 2, 'no value after "-n"')
         self.assert_refused(oinfer("mkmodel"), 2, "--shape is missing")
         self.assert_refused(oinfer("mkmodel", "--shape", "tiny", "-o", "x"), 2, "--dtype is missing")
         self.assert_refused(oinfer("mkmodel", "--shape"), 2, 'no value after "--shape"')
@@ -102,7 +106,17 @@ class Cli(unittest.TestCase):
             self.assertTrue(0 < row["kernel_us"] <= row["token_us"], row)
             self.assertGreater(row["launches_per_token"], 0)
         self.assert_refused(oinfer("bench", "-m", model, "--sequences", "65"), 2, "65", "1 to 64")
-        self.assert_refused(oinfer("bench", "-m", model, "-r", "0"), 2, "-r")
+        self.assert_refused(oinfer("bench", "-m", model, "-r", "0"), 2, "bench: -r is 0, 1 to 100")
+        self.assert_refused(oinfer("bench", "-m", model, "-o", "xml"), 2, 'bench: -o is "xml", not md, csv or json')
+
+    def test_complete(self):
+        """The text is whole before the timings begin; a forced variant of no operator is named."""
+        command = [OINFER, "complete", "-m", self.make(), "-p", "x", "-n", "3", "--device", "host"]
+        done = subprocess.run([*command, "--timings"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(b"\nprompt: ", done.stdout)
+        done = oinfer(*command[1:], "--force", "bend=plain")
+        self.assert_refused(done, 1, '"bend=plain"', 'no operator "bend"')
 
 
 if __name__ == "__main__":
