@@ -18,7 +18,8 @@
 #define LOG_LINE_BYTES    300
 #define TRIAL_KERNELS     64 /* kernels of one program that a trial build creates */
 
-/* Build options: the language version unless the caller names one, one macro per capability the
+/* Build options: no warnings (PoCL counts them on the process's stderr, and the tests' compilers
+ * report them), the language version unless the caller names one, one macro per capability the
  * device has (kernels choose their fall-backs by them), and the caller's own. */
 static enum status write_options(const struct device *d, const char *defines, struct strbuf *out,
                                  struct err *e)
@@ -26,8 +27,9 @@ static enum status write_options(const struct device *d, const char *defines, st
     if (strlen(defines) > OPTIONS_MAX_BYTES - OPTIONS_OWN_BYTES)
         return err_set(e, ST_INVALID, "build options of %zu bytes, at most %d", strlen(defines),
                        OPTIONS_MAX_BYTES - OPTIONS_OWN_BYTES);
+    strbuf_puts(out, "-w");
     if (strstr(defines, "-cl-std=") == NULL)
-        strbuf_puts(out, "-cl-std=CL1.2");
+        strbuf_puts(out, " -cl-std=CL1.2");
     if (d->probed && (d->caps & CAP_FP64) == 0)
         strbuf_puts(out, " -cl-single-precision-constant");
     if (d->vex_only)
