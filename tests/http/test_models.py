@@ -2,7 +2,10 @@
 import concurrent.futures
 import math
 import os
+import pathlib
 import re
+import subprocess
+import sys
 import time
 
 import openai
@@ -169,6 +172,19 @@ def test_s41_the_file_s_template_is_shown(smol):
 
 def test_knows_paris(smol):
     assert "Paris" in smol.complete(prompt="The capital of France is", max_tokens=8, temperature=0)["choices"][0]["text"]
+
+
+def test_readme_examples(smol):
+    """Every request that the README shows is answered, by this model under the name shown."""
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    section = readme.split("\n## Asking it\n")[1].split("\n## ")[0].replace("http://127.0.0.1:8080", smol.url)
+    shell, python = (re.search(rf"```{language}\n(.*?)```", section, re.S).group(1) for language in ("", "python"))
+    commands = shell.replace("\\\n", "").replace("curl ", "curl --silent --show-error --fail-with-body ")
+    for command in filter(None, (line.strip() for line in commands.split("\n"))):
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and (done.stdout != "" or command[0] == "#"), (command, done)
+    done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.strip() != "", done
 
 
 def test_timings_add_up(smol):
