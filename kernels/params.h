@@ -35,7 +35,7 @@ typedef int32_t p_int;
 #define KV_PLAIN 0 /* K, V: [slot][n_head_kv][n_ctx][head_dim]; q8_0 blocks run along head_dim */
 #define KV_TILED 1 /* K: [slot][n_head_kv][n_ctx/16][head_dim][16]; V as KV_PLAIN */
 
-/* embed: table [n_vocab][k] in its file layout (dtype: the variant's), ids [n_tokens] int,
+/* embed: table [n_vocab][k] (dtype and layout: the variant's), ids [n_tokens] int,
  * y [n_tokens][k] float. y = table[id] * scale. An id outside the table gives zeros. */
 struct embed_params {
     p_uint n_tokens, k, n_vocab;

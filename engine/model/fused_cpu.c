@@ -45,8 +45,8 @@ struct reader {
     uint32_t n_arenas;
     struct buffer *arenas[DECODE_ARENAS]; /* 0: `own`, not made yet */
     uint32_t n_types, types[DECODE_TYPES];
-    int linear_act, isa, table_dtype, kv_dtype; /* -1: not known yet */
-    uint64_t own_at[PLAN_MAX_VALUES];           /* 1 + offset of a value's own copies; 0: none */
+    int linear_act, isa, table_dtype, table_layout, kv_dtype; /* -1: not known yet */
+    uint64_t own_at[PLAN_MAX_VALUES]; /* 1 + offset of a value's own copies; 0: none */
     struct err *e;
 };
 
@@ -124,10 +124,14 @@ static enum status read_embed(struct reader *r, const struct plan_step *s)
         return refuse(r, "the embedding lies in too many buffers");
     if (p->n_tables + 1 < DECODE_TABLES)
         p->row0[p->n_tables + 1] = p->row0[p->n_tables] + s->call.params.embed.n_vocab;
+    const struct tensor *table = &s->call.tensors[0];
     enum status status = place_of(r, &s->call.tensors[1], &p->ids[p->n_tables]);
     p->n_tables++;
-    return status == ST_OK ? agree(r, &r->table_dtype, (int)s->call.tensors[0].dtype,
-                                   "chunks of the embedding have different dtypes")
+    if (status == ST_OK)
+        status = agree(r, &r->table_dtype, (int)table->dtype,
+                       "chunks of the embedding have different dtypes");
+    return status == ST_OK ? agree(r, &r->table_layout, (int)table->layout,
+                                   "chunks of the embedding have different layouts")
                            : status;
 }
 
@@ -386,11 +390,11 @@ static enum status open_kernel(struct reader *r)
     char defines[256];
     snprintf(defines, sizeof defines,
              "-DLWS=1 -DTYPE_0=%u -DTYPE_1=%u -DTYPE_2=%u -DTYPE_3=%u -DLINEAR_ACT=%d "
-             "-DTABLE_DTYPE=%d -DKV_DTYPE=%d -DCPU_ISA=%d",
+             "-DTABLE_DTYPE=%d -DTABLE_LAYOUT=%d -DKV_DTYPE=%d -DCPU_ISA=%d",
              r->types[0], r->n_types > 1 ? r->types[1] : NO_TYPE,
              r->n_types > 2 ? r->types[2] : NO_TYPE, r->n_types > 3 ? r->types[3] : NO_TYPE,
-             r->linear_act < 0 ? ACT_F32 : r->linear_act, r->table_dtype, r->kv_dtype,
-             r->isa < 0 ? 0 : r->isa);
+             r->linear_act < 0 ? ACT_F32 : r->linear_act, r->table_dtype,
+             r->table_layout, r->kv_dtype, r->isa < 0 ? 0 : r->isa);
     enum status status =
         kernel_open(r->f->device, "cpu/decode.cl", defines, "decode", &r->f->kernel, r->e);
     if (status == ST_BUILD)
@@ -523,6 +527,7 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
                          .linear_act = -1,
                          .isa = -1,
                          .table_dtype = -1,
+                         .table_layout = -1,
                          .kv_dtype = -1,
                          .e = e};
     status = read_plan(r);

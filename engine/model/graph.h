@@ -31,7 +31,7 @@ struct graph_value {
 
 enum weight_kind {
     WEIGHT_MATRIX, /* of a linear node: [m][k], any layout */
-    WEIGHT_TABLE,  /* of an embed node: [m][k], as in the file */
+    WEIGHT_TABLE,  /* of an embed node: [m][k]; as in the file, unless a matrix shares it */
     WEIGHT_VECTOR  /* norm weights and biases: float [m] */
 };
 

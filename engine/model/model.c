@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/base/trim.h"
 #include "engine/cl/kernel.h"
 #include "engine/model/rope.h"
 #include "engine/tensor/quant.h"
@@ -376,6 +377,7 @@ static enum status load(struct model *m, const struct load_options *o, struct bi
         status = place(m, o, b, e);
     if (status == ST_OK)
         status = check_bill(m, b, e);
+    trim_memory(); /* what choosing kernels left, before the weights come */
     if (status == ST_OK)
         status = allocate_batch(m, e);
     if (status == ST_OK) {
@@ -415,6 +417,7 @@ enum status model_load(struct engine *g, const struct model_file *f,
     if (status == ST_OK)
         status = restored;
     if (status == ST_OK) {
+        trim_memory();
         fill_report(m, &bill, prof, &before, start_ns);
         *out = m;
     } else {

@@ -117,16 +117,55 @@ static enum status place_vector(struct weights *w, const struct graph_weight *g,
     return place_run(w, &run, e);
 }
 
-/* An embedding table stays as in the file. */
-static enum status place_table(struct weights *w, const struct graph_weight *g, struct err *e)
+/* The counts of tokens that a matrix must have kernels for. */
+struct token_counts {
+    const uint32_t *n_tokens;
+    uint32_t n;
+};
+
+/* The layout of a matrix that is this very table (tied embeddings), if embed reads it too: one copy
+ * serves both. Else, and where there is no such matrix, the file's. */
+static enum status choose_table_layout(struct weights *w, const struct graph_weight *table,
+                                       const struct token_counts *counts,
+                                       enum weight_layout *layout, struct err *e)
 {
+    const struct gguf_tensor *t = table->parts[0];
+    *layout = LAYOUT_FILE;
+    for (uint32_t i = 0; i < w->graph->n_weights; i++) {
+        const struct graph_weight *g = &w->graph->weights[i];
+        if (g->kind != WEIGHT_MATRIX || g->n_parts != 1 || g->parts[0] != t)
+            continue;
+        enum weight_layout wanted;
+        const struct variant *reader = NULL;
+        enum status status = choose_weight_layout(w->chooser, t->dtype, (uint32_t)t->ne[1], g->k,
+                                                  counts->n_tokens, counts->n, &wanted, e);
+        const struct variant_query embed = {.op = OP_EMBED,
+                                            .dtype = (int)t->dtype,
+                                            .act = -1,
+                                            .layout = (int)wanted,
+                                            .k = g->k};
+        if (status == ST_OK)
+            status = choose_variant(w->chooser, &embed, &reader, e);
+        if (reader)
+            *layout = wanted;
+        return status;
+    }
+    return ST_OK;
+}
+
+static enum status place_table(struct weights *w, const struct graph_weight *g,
+                               const struct token_counts *counts, struct err *e)
+{
+    enum weight_layout layout;
+    enum status status = choose_table_layout(w, g, counts, &layout, e);
     const struct run run = {.n_rows = g->m,
                             .k = g->k,
                             .dtype = g->parts[0]->dtype,
-                            .layout = LAYOUT_FILE,
-                            .row_step = 1,
-                            .in_place = weight_wrappable(w, g->parts[0])};
-    return place_run(w, &run, e);
+                            .layout = layout,
+                            .row_step = layout_rows(layout),
+                            .in_place =
+                                layout == LAYOUT_FILE && weight_wrappable(w, g->parts[0])};
+    return status == ST_OK ? place_run(w, &run, e) : status;
 }
 
 /* The number of parts from `first` on that are stacked in one run of this layout: same dtype, each
@@ -154,12 +193,6 @@ static uint32_t find_table(const struct weights *w, const struct graph_weight *g
     return GRAPH_NONE;
 }
 
-/* The counts of tokens that a matrix must have kernels for. */
-struct token_counts {
-    const uint32_t *n_tokens;
-    uint32_t n;
-};
-
 static enum status place_matrix(struct weights *w, uint32_t weight,
                                 const struct token_counts *counts, struct err *e)
 {
@@ -173,7 +206,7 @@ static enum status place_matrix(struct weights *w, uint32_t weight,
         if (status != ST_OK)
             return status;
         uint32_t table = find_table(w, g, weight);
-        if (layout == LAYOUT_FILE && table != GRAPH_NONE) {
+        if (table != GRAPH_NONE && w->chunks[w->first[table]].tensor.layout == layout) {
             w->first[weight] = w->first[table];
             w->list[weight].n_chunks = w->list[table].n_chunks;
             w->shared[weight] = true;
@@ -209,7 +242,7 @@ static enum status place_weight(struct weights *w, uint32_t weight,
     enum status status = ST_OK;
     switch (g->kind) {
     case WEIGHT_VECTOR: status = place_vector(w, g, e); break;
-    case WEIGHT_TABLE: status = place_table(w, g, e); break;
+    case WEIGHT_TABLE: status = place_table(w, g, counts, e); break;
     case WEIGHT_MATRIX: status = place_matrix(w, weight, counts, e); break;
     }
     if (!w->shared[weight])

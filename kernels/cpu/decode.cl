@@ -3,7 +3,8 @@
  * unit.
  *
  * Build options: TYPE_0 .. TYPE_3 (dtypes of the linears' weights, NO_TYPE where unused),
- * LINEAR_ACT (what quantised ones read), TABLE_DTYPE (of the embedding), KV_DTYPE, CPU_ISA.
+ * LINEAR_ACT (what quantised ones read), TABLE_DTYPE and TABLE_LAYOUT (of the embedding: 0 the
+ * file's, 1 LAYOUT_R16), KV_DTYPE, CPU_ISA.
  */
 #include "cpu/barrier.h"
 #include "cpu/decode.h"
@@ -13,9 +14,10 @@
 #define TYPE_1 DT_F32
 #define TYPE_2 NO_TYPE
 #define TYPE_3 NO_TYPE
-#define LINEAR_ACT  ACT_F32
-#define TABLE_DTYPE DT_F16
-#define KV_DTYPE    DT_F16
+#define LINEAR_ACT   ACT_F32
+#define TABLE_DTYPE  DT_F16
+#define TABLE_LAYOUT 1
+#define KV_DTYPE     DT_F16
 #endif
 #define NO_TYPE 255
 
@@ -25,7 +27,13 @@
 #include "elementwise/add.cl"
 #undef OP_DTYPE
 #define OP_DTYPE TABLE_DTYPE
+#if TABLE_LAYOUT == 1
+#include "cpu/embed.cl"
+#define EMBED_STEP embed_r16_step
+#else
 #include "embed/plain.cl"
+#define EMBED_STEP embed_plain_step
+#endif
 
 #undef OP_ACT
 #define OP_ACT ACT_F32
@@ -97,7 +105,7 @@ static void run_other(const __global struct cpu_step *s, __global uchar *const *
 {
     switch (s->code) {
     case CODE_EMBED:
-        embed_plain_step(t[0], INTS(1), FLOATS(2), PARAMS(embed_params), group, n_groups);
+        EMBED_STEP(t[0], INTS(1), FLOATS(2), PARAMS(embed_params), group, n_groups);
         break;
     case CODE_ADD:
         add_plain_step(FLOATS(0), FLOATS(1), FLOATS(2), PARAMS(add_params), group, n_groups);
