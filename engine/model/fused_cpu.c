@@ -393,8 +393,8 @@ static enum status open_kernel(struct reader *r)
              "-DTABLE_DTYPE=%d -DTABLE_LAYOUT=%d -DKV_DTYPE=%d -DCPU_ISA=%d",
              r->types[0], r->n_types > 1 ? r->types[1] : NO_TYPE,
              r->n_types > 2 ? r->types[2] : NO_TYPE, r->n_types > 3 ? r->types[3] : NO_TYPE,
-             r->linear_act < 0 ? ACT_F32 : r->linear_act, r->table_dtype,
-             r->table_layout, r->kv_dtype, r->isa < 0 ? 0 : r->isa);
+             r->linear_act < 0 ? ACT_F32 : r->linear_act, r->table_dtype, r->table_layout,
+             r->kv_dtype, r->isa < 0 ? 0 : r->isa);
     enum status status =
         kernel_open(r->f->device, "cpu/decode.cl", defines, "decode", &r->f->kernel, r->e);
     if (status == ST_BUILD)

@@ -215,9 +215,8 @@ static enum status build_embed(struct builder *b, uint32_t node)
         const struct weight_chunk *chunk = &w->chunks[c];
         const struct variant *v;
         struct plan_step *s;
-        enum status status =
-            find_variant(b, OP_EMBED, (int)chunk->tensor.dtype, ANY,
-                         (int)chunk->tensor.layout, 0, columns, &v);
+        enum status status = find_variant(b, OP_EMBED, (int)chunk->tensor.dtype, ANY,
+                                          (int)chunk->tensor.layout, 0, columns, &v);
         if (status == ST_OK)
             status = add_step(b, n, OP_EMBED, v, &s);
         if (status != ST_OK)

@@ -139,11 +139,8 @@ static enum status choose_table_layout(struct weights *w, const struct graph_wei
         const struct variant *reader = NULL;
         enum status status = choose_weight_layout(w->chooser, t->dtype, (uint32_t)t->ne[1], g->k,
                                                   counts->n_tokens, counts->n, &wanted, e);
-        const struct variant_query embed = {.op = OP_EMBED,
-                                            .dtype = (int)t->dtype,
-                                            .act = -1,
-                                            .layout = (int)wanted,
-                                            .k = g->k};
+        const struct variant_query embed = {
+            .op = OP_EMBED, .dtype = (int)t->dtype, .act = -1, .layout = (int)wanted, .k = g->k};
         if (status == ST_OK)
             status = choose_variant(w->chooser, &embed, &reader, e);
         if (reader)
@@ -163,8 +160,7 @@ static enum status place_table(struct weights *w, const struct graph_weight *g,
                             .dtype = g->parts[0]->dtype,
                             .layout = layout,
                             .row_step = layout_rows(layout),
-                            .in_place =
-                                layout == LAYOUT_FILE && weight_wrappable(w, g->parts[0])};
+                            .in_place = layout == LAYOUT_FILE && weight_wrappable(w, g->parts[0])};
     return status == ST_OK ? place_run(w, &run, e) : status;
 }
 

@@ -202,6 +202,10 @@ enum status variant_selftest(struct device *d, const struct variant *v, struct s
     *row = (struct selftest_row){.op = op_name(v->op), .variant = v->name, .passed = true};
     if (v->ref)
         return ST_OK;
+    if (variant_mark_get(d, v) == VARIANT_PASSED) {
+        row->cached = true;
+        return ST_OK;
+    }
     struct cache_key key;
     struct verdict verdict = {0};
     enum status st = selftest_key(d, v, &key, e);

@@ -148,6 +148,49 @@ static void wrong_tensors_are_named(void **state)
     assert_non_null(strstr(e.text, "mamba"));
 }
 
+/* A tied table is kept once: by the output matrix, in its layout, wherever embed reads that. */
+static void tied_table_is_kept_once(void **state)
+{
+    (void)state;
+    const struct engine_options options = {0};
+    const uint32_t n_tokens[] = {1, 8, 32};
+    struct tiny tied = tiny_default;
+    char tied_path[72];
+    struct model_file *f;
+    uint32_t n_cpus = 0;
+    tied.tied = true;
+    snprintf(tied_path, sizeof tied_path, "%s.tied", path);
+    ASSERT_OK(tiny_write(&tied, tied_path, e));
+    ASSERT_OK(model_file_open(tied_path, &f, e));
+    const uint32_t table = f->graph->nodes[0].weight;
+    const uint32_t head = f->graph->nodes[f->graph->n_nodes - 2].weight;
+    const uint64_t head_bytes = f->graph->weights[head].parts[0]->n_bytes;
+    assert_int_equal(f->graph->weights[table].kind, WEIGHT_TABLE);
+    assert_int_equal(f->graph->weights[head].kind, WEIGHT_MATRIX);
+    for (uint32_t i = 0; i < device_list_count(devices); i++) {
+        const struct device_info *info = device_list_at(devices, i);
+        struct engine *g;
+        struct weights *w;
+        if (info->kind != DEVICE_CPU || !info->available)
+            continue;
+        n_cpus++;
+        ASSERT_OK(engine_open(devices, i, &options, &g, e));
+        ASSERT_OK(weights_place(&g->chooser, f->graph, n_tokens, 3, &w, e));
+        const struct weight *rows = weights_at(w, table), *matrix = weights_at(w, head);
+        assert_ptr_equal(rows->chunks, matrix->chunks);
+        assert_int_equal(rows->n_chunks, matrix->n_chunks);
+        assert_int_equal(rows->chunks[0].tensor.layout, LAYOUT_R16);
+        assert_int_equal(weights_in_place_bytes(w), 0);
+        assert_true(weights_device_bytes(w) >= head_bytes);
+        weights_close(w);
+        engine_close(g);
+    }
+    if (n_cpus == 0)
+        print_message("no OpenCL CPU device: only the host's layout was seen\n");
+    model_file_close(f);
+    unlink(tied_path);
+}
+
 static int open_model(void **state)
 {
     (void)state;
@@ -185,6 +228,7 @@ int main(void)
         cmocka_unit_test(residual_stream_is_never_overwritten),
         cmocka_unit_test(plans_grow_by_class),
         cmocka_unit_test(wrong_tensors_are_named),
+        cmocka_unit_test(tied_table_is_kept_once),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
