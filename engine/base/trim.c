@@ -2,9 +2,10 @@
 #define _GNU_SOURCE /* madvise */
 #include "engine/base/trim.h"
 
-#include <inttypes.h>
 #include <malloc.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,20 +14,47 @@
 #define FACT_RESIDENT 1
 #define FACT_PRIVATE  2
 
+/* "begin-end mode offset device inode ...": the line that opens a mapping. */
+static bool read_first(struct trim_mapping *m, const char *line)
+{
+    char *at;
+    struct trim_mapping found = {.begin = (uintptr_t)strtoull(line, &at, 16)};
+    if (at == line || *at != '-')
+        return false;
+    found.end = (uintptr_t)strtoull(at + 1, &at, 16);
+    if (*at != ' ' || strlen(at) < sizeof found.mode)
+        return false;
+    memcpy(found.mode, at + 1, sizeof found.mode - 1);
+    at += sizeof found.mode;
+    for (int skipped = 0; skipped < 2; skipped++) { /* offset, device */
+        at += strspn(at, " ");
+        at += strcspn(at, " ");
+    }
+    found.inode = strtoull(at, NULL, 10);
+    *m = found;
+    return true;
+}
+
+/* The number behind `key`, if the line begins with it. */
+static bool read_kb(const char *line, const char *key, uint64_t *kb)
+{
+    const size_t n = strlen(key);
+    if (strncmp(line, key, n) != 0)
+        return false;
+    *kb = strtoull(line + n, NULL, 10);
+    return true;
+}
+
 int trim__line(struct trim_mapping *m, const char *line)
 {
-    struct trim_mapping found = {0};
-    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*s %" SCNu64, &found.begin, &found.end,
-               found.mode, &found.inode) == 4) {
-        *m = found;
+    if (read_kb(line, "Rss:", &m->resident_kb))
+        m->facts |= FACT_RESIDENT;
+    else if (read_kb(line, "Anonymous:", &m->anonymous_kb))
+        m->facts |= FACT_PRIVATE;
+    else {
+        (void)read_first(m, line);
         return 0;
     }
-    if (sscanf(line, "Rss: %" SCNu64, &m->resident_kb) == 1)
-        m->facts |= FACT_RESIDENT;
-    else if (sscanf(line, "Anonymous: %" SCNu64, &m->anonymous_kb) == 1)
-        m->facts |= FACT_PRIVATE;
-    else
-        return 0;
     return m->facts == (FACT_RESIDENT | FACT_PRIVATE);
 }
 

@@ -275,6 +275,16 @@ def test_s43_bad_files_are_refused_by_name(real_binary, tiny_model, tmp_path):
         assert code == 1 and path.name in err and len(err.strip().splitlines()) == 1, err
 
 
+def test_too_little_device_memory_gives_the_bill(real_binary, tiny_model):
+    """Out of device memory while loading: one error with what is needed for what, and what there is."""
+    code, out, err = run_to_end(real_binary, "--model", tiny_model, "--slots", 64, "--memory-limit", 4000000,
+                                "--port", 0)
+    errors = [line for line in (out + err).splitlines() if line.startswith("oinferd:")]
+    assert code == 1 and len(errors) == 1, out + err
+    assert re.search(r"needs [\d.]+ GB on .*: weights [\d.]+ GB, KV cache [\d.]+ GB .*, scratch [\d.]+ GB; "
+                     r"available: [\d.]+ GB", errors[0]), errors
+
+
 def test_too_much_context_is_refused(real_binary, tiny_model):
     code, _, err = run_to_end(real_binary, "--model", tiny_model, "--ctx", 1000000, "--port", 0)
     assert code == 1 and re.search("1000000", err)

@@ -72,11 +72,14 @@ static size_t resident_bytes(void *p, size_t n)
     FILE *f = fopen("/proc/self/smaps", "re");
     assert_non_null(f);
     while (fgets(line, sizeof line, f) != NULL) {
-        uintptr_t from, to;
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            inside = from >= begin && to <= begin + n;
-        else if (inside && sscanf(line, "Rss: %lu", &kb) == 1)
+        char *at;
+        const uintptr_t from = (uintptr_t)strtoull(line, &at, 16);
+        if (at != line && *at == '-')
+            inside = from >= begin && (uintptr_t)strtoull(at + 1, NULL, 16) <= begin + n;
+        if (inside && strncmp(line, "Rss:", 4) == 0) {
+            kb = strtoul(line + 4, NULL, 10);
             break;
+        }
     }
     fclose(f);
     return kb * 1024;
