@@ -9,7 +9,8 @@ import time
 
 import requests
 
-START_S = 240  # building kernels under a sanitizer takes its time
+START_S = 240  # kernels may have to be built, on a busy machine
+SANITIZED = os.environ.get("OINFER_SANITIZE", "")
 
 
 class Daemon:
@@ -92,7 +93,7 @@ class Daemon:
 
     def resident_kib(self):
         """Resident memory; 0 under a sanitizer, whose own memory grows."""
-        if os.environ.get("OINFER_SANITIZE"):
+        if SANITIZED:
             return 0
         with open(f"/proc/{self.process.pid}/status") as status:
             return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1))
@@ -144,6 +145,38 @@ def read_stream(reply):
             chunks.append(json.loads(frame[6:]))
     assert text.endswith("\n\n")
     return chunks, done
+
+
+def poll(check, seconds=30):
+    """Waits until check() holds; whether it did in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def counter(daemon, name):
+    """A value of /metrics."""
+    return int(re.search(rf"^{re.escape(name)} (\d+)$", daemon.get("/metrics").text, re.M).group(1))
+
+
+def read_reply(s, seconds=60):
+    """Reads one whole reply of known length from a socket, and not more; returns (status, head, body)."""
+    s.settimeout(seconds)
+    with s.makefile("rb", buffering=0) as file:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            byte = file.read(1)
+            assert byte, f"the server closed after {head}"
+            head += byte
+        length, body = int(re.search(rb"(?i)content-length: (\d+)", head).group(1)), b""
+        while len(body) < length:
+            more = file.read(length - len(body))
+            assert more, f"the server closed after {head}{body}"
+            body += more
+    return int(head.split()[1]), head.decode("latin-1"), body
 
 
 def raw_request(daemon, data, seconds=30):

@@ -6,6 +6,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemon import poll
+
 SERVER = pathlib.Path(__file__).resolve().parents[2] / "server"
 ROUTES = re.findall(r'^ROUTE\("(\w+)", "([^"]+)", (\w+),', (SERVER / "routes.def").read_text(), re.M)
 OPERATOR_FIELDS = re.findall(r'^FIELD\((\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+), "(.*)"\)', (SERVER / "ops/fields.def").read_text(), re.M)
@@ -135,11 +137,7 @@ def test_devices_and_props(start_fake):
     daemon = start_fake("--queue", "7")
     device = daemon.get("/v1/devices").json()["data"][0]
     assert device["caps"] == ["gpu"] and device["status"] == "ready" and device["variants"]["fake"]
-    import time
-    for _ in range(100):
-        if daemon.get("/v1/devices").json()["data"][0]["peaks"]:
-            break
-        time.sleep(0.05)
+    assert poll(lambda: daemon.get("/v1/devices").json()["data"][0]["peaks"])
     assert daemon.get("/v1/devices").json()["data"][0]["peaks"] == {"read_gb_s": 1, "copy_gb_s": 2, "f32_gflop_s": 3}
     assert "caps" not in daemon.get("/v1/devices").json()["data"][1]
     props = daemon.get("/props").json()
@@ -153,7 +151,7 @@ def test_slots_show_prompts_only_when_told(start_fake):
     import threading
     import time
     for option, shown in (((), False), (("--show-prompts",), True)):
-        daemon = start_fake(*option, env={"FAKE_STEP_MS": "30"})
+        daemon = start_fake(*option, env={"FAKE_STEP_MS": "100"})
         thread = threading.Thread(target=daemon.complete, kwargs={"prompt": "secret", "max_tokens": 20, "temperature": 1})
         thread.start()
         texts = ""

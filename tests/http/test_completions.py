@@ -155,8 +155,8 @@ def test_context_end_is_length(fake):
 
 
 def test_deadline_gives_what_there_is(start_fake):
-    daemon = start_fake("--slots", "1", "--batch", "8", env={"FAKE_STEP_MS": "20"})
-    answer = daemon.complete(prompt="<abcd|", max_tokens=400, deadline_ms=300, temperature=1)
+    daemon = start_fake("--slots", "1", "--batch", "8", env={"FAKE_STEP_MS": "100"})
+    answer = daemon.complete(prompt="<abcd|", max_tokens=400, deadline_ms=2000, temperature=1)
     assert answer["choices"][0]["finish_reason"] == "length" and answer["timings"]["deadline_passed"] is True
     assert 1 <= answer["usage"]["completion_tokens"] < 30
     late = daemon.post("/v1/completions", {"prompt": "x" * 100, "deadline_ms": 50})
@@ -244,7 +244,7 @@ def test_s7_stream_headers(fake):
 def test_s7_frames_arrive_one_by_one(start_fake):
     """S7: each frame is sent when it is there."""
     import time
-    daemon = start_fake(env={"FAKE_STEP_MS": "50"})
+    daemon = start_fake(env={"FAKE_STEP_MS": "200"})
     reply = daemon.post("/v1/completions", {"prompt": "x", "stream": True, "temperature": 1, "max_tokens": 10}, stream=True)
     times = [time.monotonic() for _ in reply.iter_lines()]
     assert times[-1] - times[0] > 0.3
@@ -252,7 +252,7 @@ def test_s7_frames_arrive_one_by_one(start_fake):
 
 def test_s8_pings_while_nothing_comes(start_fake):
     """S8: a silent stream sends comments, the first one before the first token."""
-    daemon = start_fake("--ping-interval", "100ms", "--batch", "8", env={"FAKE_STEP_MS": "40"})
+    daemon = start_fake("--ping-interval", "100ms", "--batch", "8", env={"FAKE_STEP_MS": "80"})
     reply = daemon.post("/v1/completions", {"prompt": "x" * 200, "stream": True, "max_tokens": 2})
     assert reply.content.startswith(b":\n\n") and reply.content.count(b":\n\n") >= 4
     chunks, done = read_stream(reply)
@@ -287,7 +287,7 @@ def test_faults_of_the_engine_hit_one_request(fake):
 
 
 def test_error_in_a_started_stream(start_fake):
-    daemon = start_fake("--ping-interval", "100ms", "--batch", "8", env={"FAKE_STEP_MS": "30"})
+    daemon = start_fake("--ping-interval", "100ms", "--batch", "8", env={"FAKE_STEP_MS": "150"})
     reply = daemon.post("/v1/completions", {"prompt": "x" * 100 + "!", "stream": True})
     assert reply.status_code == 200
     frames = [f for f in reply.text.split("\n\n") if f.startswith("data: ")]

@@ -7,4 +7,5 @@ foreach(name completions errors clients api models ops faults load tune)
     ${CMAKE_CURRENT_SOURCE_DIR}/http/test_${name}.py)
   set_tests_properties(http_${name} PROPERTIES LABELS http TIMEOUT 1200 ENVIRONMENT "${http_environment}")
 endforeach()
-set_tests_properties(http_clients http_models http_faults http_load PROPERTIES RUN_SERIAL TRUE)
+set_tests_properties(http_models http_faults PROPERTIES PROCESSORS 2)   # the device takes every core
+set_tests_properties(http_load PROPERTIES RUN_SERIAL TRUE)
