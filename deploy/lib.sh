@@ -29,6 +29,7 @@ python3 command python3
 python3-pip module pip
 curl command curl
 libmicrohttpd-dev library libmicrohttpd
+libgnutls28-dev library gnutls
 libcjson-dev library libcjson
 libuv1-dev library libuv
 ocl-icd-opencl-dev library OpenCL

@@ -9,6 +9,7 @@
 #include "server/http.h"
 
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@
 #define STREAM_BLOCK_BYTES ((size_t)16 * 1024)
 #define LINGER_BYTES       ((size_t)1024 * 1024) /* read and thrown away after a 413 */
 #define SWEEP_MS           250
+#define FIRST_REQUEST_NS   UINT64_C(500000000) /* clients send at once, or connect ahead of time */
+#define TLS_PRIORITIES     "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1" /* in GnuTLS's words: 1.2 and later */
 #define CLOSE_TURNS        16 /* MHD_run calls that let resumed connections end */
 
 /* A client's connection, for the limits in time. */
@@ -295,6 +298,18 @@ static enum MHD_Result queue_response(struct exchange *x)
     return result;
 }
 
+/* Writes past MHD: what fits into the socket's buffer, through TLS where it is in use. */
+static void send_directly(struct connection *c, const struct strbuf *text)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    ssize_t sent = info != NULL && info->tls_session != NULL
+                       ? gnutls_record_send(info->tls_session, strbuf_text(text), text->length)
+                       : send(c->fd, strbuf_text(text), text->length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0)
+        log_debug("a 413 could not be sent error=%zd", sent);
+}
+
 /* Answers 413 while the body is coming. MHD cannot queue a response then, and closing a socket with
  * unread data would destroy the answer on its way; so it is written past MHD (nothing else was
  * written for this request), our side is shut down, and a bounded rest of the body is thrown away.
@@ -309,8 +324,7 @@ static void refuse_body(struct exchange *x)
                   "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n"
                   "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                   text.length, strbuf_text(&text));
-    if (send(x->connection->fd, strbuf_text(&reply), reply.length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        log_debug("a 413 could not be sent error=%d", errno);
+    send_directly(x->connection, &reply);
     shutdown(x->connection->fd, SHUT_WR);
     x->refused = true;
     strbuf_free(&text);
@@ -508,14 +522,21 @@ static void close_handles(struct http *h)
 
 static struct MHD_Daemon *start_daemon(struct http *h, int listen_fd)
 {
+    bool tls = h->options.tls_cert != NULL;
+    const struct MHD_OptionItem pair[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)h->options.tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)h->options.tls_key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL}};
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_access, h,
-        MHD_OPTION_EXTERNAL_LOGGER, on_log, h, MHD_OPTION_LISTEN_SOCKET, listen_fd,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, h->options.header_bytes, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)h->options.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)h->options.connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)((h->options.idle_time_ms + 999) / 1000), MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0), 0,
+        NULL, NULL, on_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h, MHD_OPTION_LISTEN_SOCKET,
+        listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_CONNECTION_MEMORY_LIMIT, h->options.header_bytes,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->options.connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->options.connections_per_address,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((h->options.idle_time_ms + 999) / 1000),
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? pair : pair + 3,
         MHD_OPTION_END);
 }
 
@@ -588,6 +609,15 @@ void http_close(struct http *h)
 uint32_t http_connections(const struct http *h)
 {
     return h->n_connections;
+}
+
+bool http_expects_request(const struct http *h)
+{
+    uint64_t now_ns = clock_now_ns();
+    for (const struct connection *c = h->connections; c != NULL; c = c->next)
+        if (!c->served && now_ns - c->since_ns < FIRST_REQUEST_NS)
+            return true;
+    return false;
 }
 
 uint32_t http_exchanges(const struct http *h)

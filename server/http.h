@@ -47,6 +47,7 @@ struct http_options {
     size_t header_bytes;
     uint32_t connections, connections_per_address; /* per address: 0 no limit of its own */
     uint32_t header_time_ms, body_time_ms, idle_time_ms;
+    const char *tls_cert, *tls_key; /* PEM texts, borrowed until close; NULL: plain HTTP */
 };
 
 /* Starts serving on a listening socket, which it takes over also when it fails. */
@@ -61,6 +62,8 @@ void http_quiesce(struct http *h);
 void http_close(struct http *h);
 uint32_t http_connections(const struct http *h);
 uint32_t http_exchanges(const struct http *h); /* requests not yet answered completely */
+/* Whether a client that has connected a moment ago is still about to send its first request. */
+bool http_expects_request(const struct http *h);
 
 /* ---- the request; borrowed until finished returns ---- */
 const char *exchange_method(const struct exchange *x);

@@ -17,14 +17,14 @@ struct keys {
     unsigned char padded[KEYS_MAX][PADDED_BYTES];
 };
 
-static enum status check_mode(FILE *file, const char *path, struct err *e)
+enum status keys_check_mode(FILE *file, const char *path, struct err *e)
 {
     struct stat info;
     if (fstat(fileno(file), &info) != 0)
         return err_set(e, ST_IO, "%s: %s", path, strerror(errno));
     if (info.st_mode & (S_IRWXO | S_IWGRP))
         return err_set(e, ST_INVALID,
-                       "%s: mode %03o lets others at the keys; at most 640 is allowed", path,
+                       "%s: mode %03o lets others at what it holds; at most 640 is allowed", path,
                        info.st_mode & 0777u);
     return ST_OK;
 }
@@ -68,8 +68,8 @@ enum status keys_reopen(const char *path, const struct keys *old, struct keys **
     if (file == NULL)
         return err_set(e, ST_IO, "%s: %s", path, strerror(errno));
     struct keys *k = mem_zalloc(sizeof *k);
-    enum status status =
-        k != NULL ? check_mode(file, path, e) : err_set(e, ST_NO_MEMORY, "keys: out of memory");
+    enum status status = k != NULL ? keys_check_mode(file, path, e)
+                                   : err_set(e, ST_NO_MEMORY, "keys: out of memory");
     char text[KEY_MAX_BYTES + 3];
     for (int line = 1; status == ST_OK && fgets(text, sizeof text, file) != NULL; line++)
         status = add_key(k, path, line, text, e);

@@ -5,6 +5,7 @@
 #define OINFER_SERVER_KEYS_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "engine/base/err.h"
 
@@ -12,6 +13,8 @@
 #define KEY_MAX_BYTES 255
 
 struct keys;
+/* ST_INVALID when others may read the file or the group may write it. */
+enum status keys_check_mode(FILE *file, const char *path, struct err *e);
 /* Reads one key a line; empty lines and lines that begin with # do not count. The file must not be
  * readable by others nor writable by the group. ST_INVALID names file and line. */
 enum status keys_open(const char *path, struct keys **out, struct err *e);

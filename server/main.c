@@ -156,6 +156,7 @@ static enum status run(struct config *c, const struct command_line *line, bool c
         .config = c, .read_config = read_config, .user = (void *)line, .listen_fd = -1};
     struct hosted_models models = {0};
     struct keys *keys = NULL;
+    struct tls *tls = NULL;
     struct device_list *devices = NULL;
     char cache[4096];
 
@@ -164,9 +165,13 @@ static enum status run(struct config *c, const struct command_line *line, bool c
         status = keys_open(c->api_key_file, &keys, e);
     if (status != ST_OK)
         return status;
-    status = hosted_open(c->model.items, c->model.count, (uint32_t)c->ctx_tokens, &models, e);
+    if (c->tls_cert[0] != '\0' || c->tls_key[0] != '\0')
+        status = tls_open(c->tls_cert, c->tls_key, &tls, e);
     if (status != ST_OK)
         goto close_keys;
+    status = hosted_open(c->model.items, c->model.count, (uint32_t)c->ctx_tokens, &models, e);
+    if (status != ST_OK)
+        goto close_tls;
     status = check ? listen_resolve(c->host, (uint16_t)c->port, &options.address, e)
                    : find_socket(c, &options.listen_fd, &options.address, e);
     if (status != ST_OK)
@@ -183,6 +188,7 @@ static enum status run(struct config *c, const struct command_line *line, bool c
     options.devices = devices;
     options.models = &models;
     options.keys = keys;
+    options.tls = tls;
     status = choose_devices(c, &options, e);
     if (status != ST_OK)
         goto close_devices;
@@ -199,6 +205,8 @@ close_socket:
         close(options.listen_fd);
 close_models:
     hosted_close(&models);
+close_tls:
+    tls_close(tls);
 close_keys:
     keys_close(keys);
     return status;

@@ -421,6 +421,10 @@ static enum status check_completion(struct reader *r)
                          "%" PRIu32 " prompts of %" PRId64
                          " choices are over the limit of %" PRIu32,
                          q->prompt.count, q->best_of, limits->choices);
+    if (q->stop.count > limits->stop_strings)
+        return fault_set(r->fault, FAULT_BAD_REQUEST, "stop",
+                         "stop has %" PRIu32 " strings, the most here is %" PRIu32, q->stop.count,
+                         limits->stop_strings);
     if (limits->max_tokens != 0 && q->max_tokens > limits->max_tokens)
         return fault_set(r->fault, FAULT_BAD_REQUEST, "max_tokens",
                          "max_tokens is %" PRId64 ", the most here is %" PRIu32, q->max_tokens,

@@ -83,7 +83,8 @@ struct request {
 
 /* Limits that come from the configuration rather than from the table. */
 struct request_limits {
-    uint32_t choices;    /* most n, best_of, and prompts */
+    uint32_t choices; /* most n, best_of, and prompts */
+    uint32_t stop_strings;
     uint32_t max_tokens; /* most max_tokens; 0: no limit of its own */
     uint64_t deadline_ms;
 };

@@ -221,7 +221,7 @@ static void on_tick(uv_timer_t *tick)
     watch(s, now_ns);
     if (s->state != SERVICE_DRAINING || s->http == NULL)
         return;
-    bool idle = s->jobs == NULL && http_exchanges(s->http) == 0;
+    bool idle = s->jobs == NULL && http_exchanges(s->http) == 0 && !http_expects_request(s->http);
     if (idle || now_ns > s->drain_end_ns + CLOSE_WAIT_MS * UINT64_C(1000000))
         uv_stop(&s->loop);
     else if (now_ns > s->drain_end_ns && !s->cancelled)
@@ -304,6 +304,7 @@ static struct http_options http_options_of(const struct config *c)
 static struct request_limits limits_of(const struct config *c)
 {
     return (struct request_limits){.choices = (uint32_t)c->choices,
+                                   .stop_strings = (uint32_t)c->stop_strings,
                                    .max_tokens = (uint32_t)c->max_tokens,
                                    .deadline_ms = (uint64_t)c->deadline_ms};
 }
@@ -311,6 +312,10 @@ static struct request_limits limits_of(const struct config *c)
 static enum status open_http(struct service *s, struct err *e)
 {
     struct http_options options = http_options_of(s->config);
+    if (s->options.tls != NULL) {
+        options.tls_cert = tls_cert(s->options.tls);
+        options.tls_key = tls_key(s->options.tls);
+    }
     struct http_handlers handlers = route_handlers(s);
     int fd = s->options.listen_fd;
     s->options.listen_fd = -1;
@@ -424,7 +429,8 @@ void service_reload(struct service *s)
 
 enum status service_run(struct service *s, struct err *e)
 {
-    log_info("listening address=%s port=%u", s->options.address.text, s->options.address.port);
+    log_info("listening address=%s port=%u tls=%s", s->options.address.text,
+             s->options.address.port, s->options.tls != NULL ? "yes" : "no");
     uint64_t total_bytes = 0;
     for (uint32_t i = 0; i < s->models->count; i++)
         total_bytes += s->models->items[i].info->weight_bytes;

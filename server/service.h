@@ -19,6 +19,7 @@
 #include "server/listen.h"
 #include "server/metrics.h"
 #include "server/scheduler.h"
+#include "server/tls.h"
 #include "server/tune.h"
 #include "server/worker.h"
 
@@ -33,6 +34,7 @@ struct service_options {
     uint32_t n_devices;
     const struct hosted_models *models;
     const struct keys *keys; /* NULL: no key is asked for */
+    const struct tls *tls;   /* NULL: plain HTTP */
     const char *cache_dir;   /* NULL: none */
     int listen_fd;           /* taken over */
     struct listen_address address;

@@ -27,6 +27,7 @@ set(libraries
   "cjson/|server/"
   "cJSON\\.h|server/"
   "systemd/|server/"
+  "gnutls/|server/"
   "ini\\.h|config/"
   "pcre2\\.h|engine/text/"
   "xxhash\\.h|engine/")

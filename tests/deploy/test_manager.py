@@ -92,7 +92,7 @@ def test_a_stalled_engine_is_restarted(start):
 
 
 def test_a_daemon_without_devices_is_restarted(start):
-    manager = start(watchdog_s=3)
+    manager = start(watchdog_s=3, env={"FAKE_FAILED_REOPENS": "1000"})
     manager.wait_ready(1)
     assert complete(manager, LOSE).status_code == 503
     manager.wait_ready(2)

@@ -12,7 +12,7 @@ if(OINFER_SHELLCHECK)
 endif()
 set_tests_properties(${deploy_tests} PROPERTIES LABELS deploy TIMEOUT 120)
 
-foreach(name manager units package)
+foreach(name manager units package fleet)
   add_test(NAME deploy_${name} COMMAND ${OINFER_PYTHON} -m pytest -q -p no:cacheprovider -rs
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/test_${name}.py)
   set_tests_properties(deploy_${name} PROPERTIES LABELS deploy TIMEOUT 300 RUN_SERIAL TRUE

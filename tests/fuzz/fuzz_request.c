@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const enum request_route routes[] = {REQUEST_COMPLETION, REQUEST_TOKENIZE,
                                                 REQUEST_DETOKENIZE};
     static const struct request_limits limits = {
-        .choices = 16, .max_tokens = 0, .deadline_ms = 600000};
+        .choices = 16, .stop_strings = 16, .max_tokens = 0, .deadline_ms = 600000};
     struct request *request;
     struct fault fault;
     if (size == 0)

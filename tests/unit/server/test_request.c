@@ -12,7 +12,7 @@
 #include "server/request.h"
 
 static const struct request_limits limits = {
-    .choices = 16, .max_tokens = 1000, .deadline_ms = 60000};
+    .choices = 16, .stop_strings = 16, .max_tokens = 1000, .deadline_ms = 60000};
 
 static enum status parse(enum request_route route, const char *body, struct request **out,
                          struct fault *f)

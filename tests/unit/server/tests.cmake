@@ -8,7 +8,7 @@ add_library(oinfer_fake_server STATIC ${server_sources} ${fake_folder}/fake_engi
   ${CMAKE_SOURCE_DIR}/engine/tune/store.c)
 target_include_directories(oinfer_fake_server PUBLIC ${fake_folder})
 target_link_libraries(oinfer_fake_server PUBLIC oinfer_flags oinfer_text oinfer_tensor oinfer_config oinfer_openapi
-  PkgConfig::UV PkgConfig::MHD PkgConfig::CJSON)
+  PkgConfig::UV PkgConfig::MHD PkgConfig::GNUTLS PkgConfig::CJSON)
 if(SYSTEMD_FOUND)
   target_link_libraries(oinfer_fake_server PUBLIC PkgConfig::SYSTEMD)
   target_compile_definitions(oinfer_fake_server PUBLIC OINFER_HAVE_SYSTEMD=1)

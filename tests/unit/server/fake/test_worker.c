@@ -25,7 +25,8 @@ struct bench {
     struct worker *worker;
 };
 
-static const struct request_limits limits = {.choices = 64, .deadline_ms = 600000};
+static const struct request_limits limits = {
+    .choices = 64, .stop_strings = 16, .deadline_ms = 600000};
 
 /* These tests have no event loop: they look for news by themselves. */
 static void notify(void *user)
