@@ -4,6 +4,6 @@ foreach(name test_tokens_smollm2 test_vocab_files test_continuations test_perple
 endforeach()
 set_tests_properties(test_logits PROPERTIES TIMEOUT 1200) # every variant of every device is built
 target_sources(test_logits PRIVATE golden/reference.c golden/tiny.c)
-foreach(name test_engine test_plan)   # unit tests that need a tiny model
+foreach(name test_engine test_plan test_metadata)   # unit tests that need a tiny model
   target_sources(${name} PRIVATE golden/tiny.c)
 endforeach()

@@ -165,26 +165,33 @@ def test_a_full_disk_under_the_log(real_binary, tiny_model, cache, expected, tmp
 
 # ---- kill -9, and what it may leave ----
 
-def test_killed_at_random_moments(real_binary, tiny_model, expected, tmp_path):
-    """Twenty starts are killed somewhere in start, load, completion or the writing of caches; then one is right."""
-    dice = random.Random(7)
-    folder = tmp_path / "cache"
-    command = [real_binary, "--model", tiny_model, "--cache-dir", folder, "--port", "0"]
-    start = time.monotonic()
-    daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", tmp_path / "first")
-    assert text_of(daemon) == expected
-    whole = min(time.monotonic() - start, 5)
-    daemon.kill()
-    for round_ in range(20):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-        time.sleep(dice.random() * whole)
-        process.kill()  # its children may live a little longer
+def kill_at_random(binary, model, folder, seconds, dice, times):
+    """Starts the daemon and kills it within so many seconds, again and again. Its children may live a little longer."""
+    for _ in range(times):
+        process = subprocess.Popen([binary, "--model", model, "--cache-dir", folder, "--port", "0"], stderr=subprocess.DEVNULL)
+        time.sleep(dice.random() * seconds)
+        process.kill()
         process.wait()
-        if round_ % 5 == 4:
-            daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", folder)
-            assert text_of(daemon) == expected
-            daemon.kill()
-    assert run_once(real_binary, tiny_model, folder) == expected
+
+
+def test_killed_at_random_moments_of_a_first_start(real_binary, tiny_model, expected, tmp_path):
+    """Killed while everything is built and written for the first time; the start after that is right."""
+    kill_at_random(real_binary, tiny_model, tmp_path, 5, random.Random(7), 10)
+    assert run_once(real_binary, tiny_model, tmp_path) == expected
+
+
+def test_killed_at_random_moments_of_start_and_load(real_binary, tiny_model, cache_copy, expected):
+    """Killed in starts that find most of what they need, completions and the writing of what was missing."""
+    dice = random.Random(8)
+    for _ in range(2):
+        for path in cache_files(cache_copy)[::3]:
+            path.unlink()
+        kill_at_random(real_binary, tiny_model, cache_copy, 1.5, dice, 5)
+        daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", cache_copy)
+        assert text_of(daemon) == expected
+        time.sleep(dice.random())
+        daemon.kill()
+    assert run_once(real_binary, tiny_model, cache_copy) == expected
 
 
 def truncate(data, dice):
