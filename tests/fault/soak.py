@@ -56,7 +56,7 @@ class Soak:
         if self.dice.random() < 0.3:
             body["logprobs"] = 3
         if self.dice.random() < 0.2:
-            body["timings"] = True
+            body["timings"] = "kernels"
         status, data = await self.post(c, "/v1/completions", body, (200, 429))
         if status == 200 and len(json.loads(data)["choices"]) != body["n"]:
             self.problem(f"{body}: {data[:200]!r}")
@@ -147,6 +147,7 @@ def main():
     if o.cache_dir:
         arguments += ["--cache-dir", o.cache_dir]
     daemon = Daemon(o.daemon, *arguments)
+    daemon.wait_quiet()
     samples = []
     try:
         soak = asyncio.run(run(daemon, o.seconds or 60 * o.minutes, o.clients, samples))

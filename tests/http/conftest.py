@@ -58,6 +58,16 @@ def tiny_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def warm_cache(tmp_path_factory):
+    """A cache folder that test runs share where OINFER_TEST_CACHE names one: building all kernels takes a minute."""
+    folder = os.environ.get("OINFER_TEST_CACHE", "")
+    if not folder:
+        return tmp_path_factory.mktemp("cache")
+    pathlib.Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="session")
 def smollm2():
     """SmolLM2-135M-Instruct Q4_1, where somebody has put it."""
     cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))

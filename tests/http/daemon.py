@@ -91,6 +91,19 @@ class Daemon:
         self._until("idle", seconds, idle)
         return time.monotonic() - start
 
+    def wait_quiet(self, seconds=300, window=2):
+        """Waits until the daemon takes no processor time: what it does when idle (writing binaries of kernels) is done."""
+        def ticks():
+            with open(f"/proc/{self.process.pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+            return int(fields[11]) + int(fields[12])
+
+        def quiet():
+            before = ticks()
+            time.sleep(window)
+            return ticks() - before <= 4 * window  # the loop's own tick
+        self._until("quiet", seconds, quiet)
+
     def resident_kib(self):
         """Resident memory; 0 under a sanitizer, whose own memory grows."""
         if SANITIZED:

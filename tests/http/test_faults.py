@@ -37,9 +37,10 @@ def run_once(binary, model, folder, env=None):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache that has everything, shared where a test does not spoil it."""
-    return tmp_path_factory.mktemp("cache")
+def cache(real_binary, tiny_model, warm_cache, tmp_path_factory):
+    """A cache that has everything that this model needs, shared where a test does not spoil it."""
+    run_once(real_binary, tiny_model, warm_cache)
+    return shutil.copytree(warm_cache, tmp_path_factory.mktemp("copy") / "cache", symlinks=True)
 
 
 @pytest.fixture(scope="module")

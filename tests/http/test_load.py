@@ -31,6 +31,7 @@ class Before:
 
     def __init__(self, daemon, rules=None, report=None):
         daemon.wait_idle(60)
+        daemon.wait_quiet()
         self.daemon, self.rules, self.report = daemon, rules, report
         self.files, self.memory, self.objects = daemon.open_files(), daemon.resident_kib(), self.cl_objects()
 
@@ -52,7 +53,7 @@ class Before:
 
 
 @pytest.fixture
-def start_real(real_binary, tiny_model, tmp_path):
+def start_real(real_binary, tiny_model, warm_cache, tmp_path):
     """The real engine under the OpenCL layer that counts objects: (daemon, rules, report)."""
     library = os.environ.get("FAKE_CL", "")
     if SANITIZED or not os.path.exists(library):
@@ -62,7 +63,7 @@ def start_real(real_binary, tiny_model, tmp_path):
 
     def start(*arguments):
         env = {"LD_PRELOAD": library, "OINFER_FAULT_FILE": str(rules), "OINFER_FAULT_REPORT": str(report)}
-        daemons.append(Daemon(real_binary, "--model", tiny_model, "--cache-dir", tmp_path / "cache", *arguments, env=env))
+        daemons.append(Daemon(real_binary, "--model", tiny_model, "--cache-dir", warm_cache, *arguments, env=env))
         return daemons[-1], rules, report
     yield start
     for daemon in daemons:
@@ -220,7 +221,7 @@ def test_clients_that_leave_a_real_model(start_real):
     assert daemon.complete(**body)["choices"][0]["text"] == expected
 
 
-def test_a_short_soak(request, real_binary, tiny_model, tmp_path):
+def test_a_short_soak(real_binary, tiny_model, warm_cache):
     """tests/fault/soak.py for half a minute; by hand it runs for half an hour."""
     import pathlib
     import subprocess
@@ -229,6 +230,6 @@ def test_a_short_soak(request, real_binary, tiny_model, tmp_path):
         pytest.skip("a sanitizer's memory grows")
     script = pathlib.Path(__file__).parent.parent / "fault" / "soak.py"
     done = subprocess.run([sys.executable, script, "--daemon", real_binary, "--model", tiny_model, "--seconds", "40",
-                           "--cache-dir", tmp_path], capture_output=True, text=True, timeout=600)
+                           "--cache-dir", warm_cache], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"requests=\d+", done.stdout)
