@@ -105,11 +105,12 @@ class Daemon:
         self._until("quiet", seconds, quiet)
 
     def resident_kib(self):
-        """Resident memory; 0 under a sanitizer, whose own memory grows."""
+        """Memory of its own, resident or swapped out (files in memory come and go as the kernel likes); 0 under a sanitizer,
+        whose own memory grows."""
         if SANITIZED:
             return 0
         with open(f"/proc/{self.process.pid}/status") as status:
-            return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1))
+            return sum(int(n) for n in re.findall(r"(?:RssAnon|RssShmem|VmSwap):\s+(\d+)", status.read()))
 
     def open_files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
