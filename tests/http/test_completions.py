@@ -296,7 +296,7 @@ def test_error_in_a_started_stream(start_fake):
 
 def test_lost_device_is_503_and_comes_back(start_fake):
     """Its jobs get 503 with its name, it is opened again, and all is as before: without a new process."""
-    daemon = start_fake(env={"FAKE_FAILED_REOPENS": "2"})
+    daemon = start_fake(env={"FAKE_FAILED_REOPENS": "3"})
     assert daemon.complete(prompt="<a$|")["choices"][0]["text"] == "a"
     reply = daemon.post("/v1/completions", {"prompt": "^^"})
     assert reply.status_code == 503 and reply.json()["error"]["code"] == "device_lost"

@@ -250,6 +250,7 @@ static void a_lost_device_fails_all(void **state)
     (void)state;
     struct bench b;
     open_bench(&b, 1, 64);
+    atomic_store(&fake_failed_opens, 1000); /* it stays lost */
     struct job *jobs[] = {submit(&b, "{\"prompt\":\"^^\"}"), submit(&b, "{\"prompt\":\"x\"}"),
                           submit(&b, "{\"prompt\":\"y\",\"n\":3}")};
     finish(&b, jobs, 3);
@@ -258,6 +259,7 @@ static void a_lost_device_fails_all(void **state)
         job_close(jobs[i]);
     }
     close_bench(&b);
+    atomic_store(&fake_failed_opens, 0);
 }
 
 static struct worker_status wait_for_state(struct bench *b, enum worker_state state,
