@@ -119,6 +119,11 @@ bool model_plan_line(const struct model *m, uint32_t n_tokens, uint32_t i, char 
 enum status engine_tune(struct engine *g, const struct tune_store *s, uint32_t *n, struct err *e);
 /* Adds what the model file carries; a malformed line ends it, with one warning. ST_NO_MEMORY. */
 enum status model_file_tuned(const struct model_file *f, struct tune_store *s, struct err *e);
+/* Copies the model file to `out` (which may be the file itself) with those records of the store
+ * that speak of weights like its own added to what it carries; *n is how many. ST_NOT_FOUND: there
+ * are none; ST_UNSUPPORTED: a split file; ST_IO. The tensor data stay as they are. */
+enum status model_file_embed(const struct model_file *f, const struct tune_store *s,
+                             const char *out, uint32_t *n, struct err *e);
 /* The calls of the model's plans, of decoding and of prompts, that are chosen by shape, each class
  * once; at most n. Returns how many. */
 uint32_t model_tune_calls(const struct model *m, struct tune_call *out, uint32_t n);

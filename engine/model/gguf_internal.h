@@ -1,5 +1,5 @@
 /* What the parts of the GGUF reader share: gguf.c (files and shards), gguf_parse.c (bytes to
- * tables), gguf_value.c (typed access). Included by these three only.
+ * tables), gguf_value.c (typed access), gguf_embed.c (copies). Included by these only.
  *
  * A shard is one file: its bytes, its key-values and its tensors. A struct gguf is one or more
  * shards; key-values are those of the first. Written during open, read-only afterwards.

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "engine/base/log.h"
-#include "engine/model/gguf.h"
+#include "engine/base/mem.h"
+#include "engine/model/gguf_embed.h"
 #include "engine/model/model.h"
 
 static bool is_listed(const struct tune_call *list, uint32_t n, const struct tune_call *call)
@@ -64,4 +65,61 @@ enum status model_file_tuned(const struct model_file *f, struct tune_store *s, s
         }
     }
     return ST_OK;
+}
+
+/* Does the record speak of a product with weights as one of the file's? */
+static bool speaks_of(const struct model_file *f, const struct tune_record *r)
+{
+    if (r->shape.op != OP_LINEAR)
+        return false;
+    for (size_t i = 0; i < gguf_tensor_count(f->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(f->gguf, i);
+        if (t->n_dims == 2 && t->dtype == r->dtype && t->ne[0] == r->shape.dims[1])
+            return true;
+    }
+    return false;
+}
+
+static enum status write_records(const struct model_file *f, const struct tune_store *s,
+                                 const char *out, struct err *e)
+{
+    char(*lines)[RECORD_TEXT_BYTES] = mem_array(STORE_MAX_RECORDS, sizeof *lines);
+    const char **texts = mem_array(STORE_MAX_RECORDS, sizeof *texts);
+    enum status status =
+        lines && texts ? ST_OK : err_set(e, ST_NO_MEMORY, "tuned values: out of memory");
+    const struct tune_record *r;
+    uint32_t n = 0;
+    for (; status == ST_OK && (r = store_at(s, n)) != NULL; n++) {
+        status = record_write(r, lines[n], e);
+        texts[n] = lines[n];
+    }
+    if (status == ST_OK)
+        status = gguf_embed(f->gguf, out, TUNE_RECORDS_KEY, texts, n, e);
+    mem_free(texts);
+    mem_free(lines);
+    return status;
+}
+
+enum status model_file_embed(const struct model_file *f, const struct tune_store *s,
+                             const char *out, uint32_t *n, struct err *e)
+{
+    struct tune_store *all;
+    const struct tune_record *r;
+    enum status status = store_open(&all, e);
+    *n = 0;
+    if (status != ST_OK)
+        return status;
+    status = model_file_tuned(f, all, e);
+    for (uint32_t i = 0; status == ST_OK && (r = store_at(s, i)) != NULL; i++)
+        if (speaks_of(f, r)) {
+            status = store_add(all, r, e);
+            ++*n;
+        }
+    if (status == ST_OK && *n == 0)
+        status = err_set(e, ST_NOT_FOUND, "%s: nothing was tuned for weights like its own",
+                         gguf_path(f->gguf));
+    if (status == ST_OK)
+        status = write_records(f, all, out, e);
+    store_close(all);
+    return status;
 }

@@ -189,9 +189,36 @@ static enum status search(struct tune *t, struct err *e)
     return status;
 }
 
+/* --embed: from tune.json into a model file. */
+static enum status embed(struct tune *t, struct err *e)
+{
+    char path[PATH_BYTES], folder[PATH_BYTES];
+    const char *file =
+        t->file ? t->file
+                : tune_file_path(loaded_cache_folder(folder, sizeof folder), path, sizeof path);
+    const char *out = t->output ? t->output : t->embed;
+    struct tune_store *s = NULL;
+    struct model_file *model = NULL;
+    uint32_t n = 0;
+    enum status status = store_open(&s, e);
+    if (status == ST_OK)
+        status = model_file_open(t->embed, &model, e);
+    if (status == ST_OK && file)
+        tune_file_load(file, s);
+    if (status == ST_OK)
+        status = model_file_embed(model, s, out, &n, e);
+    if (status == ST_OK)
+        printf("%s: %u tuned values\n", out, n);
+    model_file_close(model);
+    store_close(s);
+    return status;
+}
+
 static enum status run(struct tune *t, struct err *e)
 {
     enum status status;
+    if (t->embed)
+        return embed(t, e);
     t->calls = mem_array(JOB_MAX_CALLS, sizeof *t->calls);
     if (!t->calls)
         return err_set(e, ST_NO_MEMORY, "tune: out of memory");
