@@ -1,6 +1,8 @@
 /* Opening what a command runs a model with. */
 #include "server/cli/loaded.h"
 
+#include "server/tune_file.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +37,8 @@ enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct
 {
     *l = (struct loaded){0};
     char cache[PATH_BYTES];
-    const struct engine_options engine = {
+    struct tune_store *tuned = NULL;
+    struct engine_options engine = {
         .device = {.cache_dir = loaded_cache_folder(cache, sizeof cache),
                    .trial_command = "/proc/self/exe"},
         .n_threads = o->n_threads,
@@ -45,6 +48,14 @@ enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct
     struct load_options load = {.n_ctx = o->n_ctx, .n_batch = o->n_batch, .n_slots = o->n_slots};
     uint32_t index, n = 1;
     enum status status = parse_kv(o->kv, &load.kv, e);
+    if (status == ST_OK)
+        status = store_open(&tuned, e);
+    if (status == ST_OK) {
+        char path[PATH_BYTES];
+        if (tune_file_path(engine.device.cache_dir, path, sizeof path))
+            tune_file_load(path, tuned);
+        engine.tuned = tuned;
+    }
     if (status == ST_OK)
         status = device_list_cache_dir(engine.device.cache_dir, e);
     if (status == ST_OK)
@@ -59,6 +70,7 @@ enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct
         status = model_load(l->engine, l->file, &load, &l->model, e);
     if (status == ST_OK)
         status = session_open(l->model, &l->session, e);
+    store_close(tuned);
     if (status != ST_OK)
         loaded_close(l);
     return status;
