@@ -19,6 +19,11 @@ mesa-opencl-icd file /etc/OpenCL/vendors/rusticl.icd
 oclgrind command oclgrind
 python3-venv module ensurepip
 shellcheck command shellcheck
+systemd command systemd-analyze
+haproxy file /usr/sbin/haproxy
+dpkg-dev command dpkg-shlibdeps
+man-db command man
+openssl command openssl
 git command git"
 
 # make_venv: the Python packages of tests/requirements.txt, installed again when the list changes.
