@@ -20,7 +20,7 @@ done
 # BOOT_ACCEL=tcg: without KVM, ten times slower, for machines where there is none or a guest does not get on with it.
 if [ "${BOOT_ACCEL:-kvm}" = kvm ]; then
     [ -w /dev/kvm ] || fail "/dev/kvm is not there or not writable (BOOT_ACCEL=tcg does without, slowly)"
-    machine=(-accel kvm -cpu host,arch-capabilities=off -smp 2)
+    machine=(-accel kvm -cpu "host,arch-capabilities=off" -smp 2)
 else
     machine=(-accel tcg -cpu max -smp 1)
 fi
