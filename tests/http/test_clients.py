@@ -290,6 +290,37 @@ def test_connection_limits(start_fake):
     assert poll(lambda: answers(daemon))
 
 
+def test_connections_in_all(start_fake):
+    """At the limit new connections get no answer, and those that are there go on."""
+    daemon = start_fake("--connections", "8")
+    daemon.session.close()
+    kept = []
+    try:
+        for _ in range(14):
+            s = daemon.connect()
+            s.settimeout(1)
+            kept.append(s)
+        served = 0
+        for s in kept:
+            try:
+                s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                served += s.recv(100).startswith(b"HTTP/1.1 200")
+            except (ConnectionResetError, BrokenPipeError, socket.timeout):
+                pass
+        assert 1 <= served <= 8
+    finally:
+        for s in kept:
+            s.close()
+    assert poll(lambda: answers(daemon))
+
+
+def test_stop_strings_are_an_option(start_fake):
+    daemon = start_fake("--stop-strings", "2")
+    assert daemon.post("/v1/completions", {"prompt": "x", "stop": ["a", "b"]}).status_code == 200
+    reply = daemon.post("/v1/completions", {"prompt": "x", "stop": ["a", "b", "c"]})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "stop"
+
+
 def answers(daemon):
     try:
         return requests.get(daemon.url + "/health", timeout=5).status_code == 200
