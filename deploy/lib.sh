@@ -31,6 +31,7 @@ curl command curl
 libmicrohttpd-dev library libmicrohttpd
 libgnutls28-dev library gnutls
 libcjson-dev library libcjson
+libcurl4-openssl-dev library libcurl
 libuv1-dev library libuv
 ocl-icd-opencl-dev library OpenCL
 opencl-headers file /usr/include/CL/cl.h

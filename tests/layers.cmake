@@ -26,6 +26,7 @@ set(libraries
   "microhttpd\\.h|server/"
   "cjson/|server/"
   "cJSON\\.h|server/"
+  "curl/|server/cli/"
   "systemd/|server/"
   "gnutls/|server/"
   "ini\\.h|config/"

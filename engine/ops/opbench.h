@@ -46,7 +46,8 @@ struct opbench_row {
     struct opbench_stats kernel, host;   /* device time, and host time of the same runs */
     double gflop_s, gb_s;                /* at the median device time */
     double share_flops, share_bandwidth; /* of the device's measured peaks; 0: not measured */
-    double speedup; /* median of the naive (else plain) variant over this; 0: unknown */
+    double speedup; /* median of the naive variant (plain, three_pass, csr_scalar) over this; 0:
+                       unknown */
     bool verified, pass;
     double max_abs, max_rel, nmse;
 };

@@ -50,6 +50,13 @@ static bool store(const struct arg *a, const char *text)
     errno = 0;
     switch (a->type) {
     case ARG_TEXT: *(const char **)a->target = text; return true;
+    case ARG_TEXTS: {
+        struct arg_texts *list = a->target;
+        if (list->count == ARG_MAX_TEXTS)
+            return false;
+        list->items[list->count++] = text;
+        return true;
+    }
     case ARG_COUNT: {
         unsigned long long value = strtoull(text, &end, 10);
         if (*text < '0' || *text > '9' || *end || errno || value > UINT32_MAX)

@@ -10,10 +10,17 @@
 
 enum arg_type {
     ARG_TEXT,  /* const char * */
+    ARG_TEXTS, /* struct arg_texts; may be given several times */
     ARG_COUNT, /* uint32_t */
     ARG_SEED,  /* uint64_t */
     ARG_REAL,  /* float */
     ARG_FLAG   /* bool; takes no value */
+};
+
+#define ARG_MAX_TEXTS 32
+struct arg_texts {
+    const char *items[ARG_MAX_TEXTS];
+    unsigned count;
 };
 
 struct arg {

@@ -363,8 +363,15 @@ int cli_bench(int argc, char **argv)
         {"--stepwise", NULL, NULL, ARG_FLAG, &b.load.stepwise, false, "a launch for every step"},
         {"-o", "--output", "FORMAT", ARG_TEXT, &b.format, false, "md, csv or json (md)"},
     };
-    int done = args_parse("bench", "Measures prompt (pp) and generation (tg) speed.", args,
-                          sizeof args / sizeof args[0], argc, argv);
+    if (argc > 1 && strcmp(argv[1], "ops") == 0)
+        return cli_bench_ops(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "seeds") == 0)
+        return cli_bench_seeds(argc - 1, argv + 1);
+    int done = args_parse(
+        "bench",
+        "Measures prompt (pp) and generation (tg) speed; bench ops: operators; bench seeds: "
+        "known claims.",
+        args, sizeof args / sizeof args[0], argc, argv);
     if (done >= 0)
         return done;
     if (!find_format(b.format)) {

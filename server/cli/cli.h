@@ -9,7 +9,9 @@
 int cli_devices(int argc, char **argv);
 int cli_inspect(int argc, char **argv);
 int cli_complete(int argc, char **argv);
-int cli_bench(int argc, char **argv);
+int cli_bench(int argc, char **argv); /* and, by its first argument, one of the next two */
+int cli_bench_ops(int argc, char **argv);
+int cli_bench_seeds(int argc, char **argv);
 int cli_perplexity(int argc, char **argv);
 int cli_mkmodel(int argc, char **argv);
 int cli_tune(int argc, char **argv);

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import threading
 import time
 
@@ -460,6 +461,66 @@ def test_bad_input_never_gives_5xx(daemon):
     assert daemon.get("/health").json()["status"] == "ok"
 
 
+# ---- the command line ----
+
+def oinfer(*arguments):
+    done = subprocess.run([os.environ["OINFER"], "bench", *arguments], capture_output=True, text=True, timeout=600)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def host(real_binary, tmp_path):
+    daemon = Daemon(real_binary, "--device", "host", "--cache-dir", tmp_path)
+    yield daemon
+    daemon.stop()
+
+
+def test_bench_ops_of_several_boxes(host):
+    """A daemon, this machine and a box that is not there, side by side."""
+    daemon, boxes = host, ["--url", host.url + "/", "--url", "local", "--url", "http://127.0.0.1:1", "--device", "host"]
+    code, out, _ = oinfer("ops", "--op", "elementwise", "--shape", "fn=silu,n=1000", "--variant", "auto", "-r", "3", "--verify",
+                            "-o", "json", *boxes)
+    answers = json.loads(out)
+    assert code == 1 and len(answers) == 3
+    for answer in answers[:2]:
+        result = answer["result"]
+        assert result["op"] == "elementwise" and result["iterations"] == 3 and result["results"][0]["verification"]["pass"]
+    assert answers[0]["box"] == daemon.url + "/" and "127.0.0.1:1" in answers[2]["error"]
+    code, out, _ = oinfer("ops", "--op", "elementwise", "--shape", "fn=silu,n=1000", "--variant", "auto", *boxes[:4], *boxes[-2:])
+    assert code == 0 and re.search(r"^\| \w+ \| [\d.]+ \|", out, re.M) and out.count("driver") == 2, out
+    code, out, _ = oinfer("ops", "--op", "gemv", "--shape", "m=8,k=32,wtype=q8_0", "-o", "csv", *boxes[:2], *boxes[-2:])
+    rows = out.splitlines()
+    assert code == 0 and len(rows) >= 2 and len({row.count(",") - row.split('"')[5].count(",") for row in rows[1:]}) == 1, out
+
+
+def test_bench_ops_says_what_is_wrong(host):
+    code, out, _ = oinfer("ops", "--op", "gemv", "--shape", "m=8,k=33,wtype=q8_0", "--url", host.url, "--url", "local", "--device", "host")
+    assert code == 1 and out.count("k is 33, expected a multiple of 32") == 2
+    assert oinfer("ops", "--op", "gemv", "--shape", "m", "--device", "host")[0::2] == (1, 'oinfer bench ops: --shape: "m" is not name=value\n')
+    assert "no operator" in oinfer("ops", "--op", "tan", "--device", "host")[1]
+    assert oinfer("ops", "--device", "nothing")[0] == 1
+    assert oinfer("ops", "-o", "xml")[0] == 2
+
+
+def test_bench_ops_sends_the_key(start_fake, tmp_path):
+    (tmp_path / "keys").write_text("secret\n")
+    (tmp_path / "keys").chmod(0o600)
+    daemon = start_fake("--api-key-file", tmp_path / "keys", wait=False)
+    daemon._until("ready", 60, lambda: daemon.get("/health").status_code == 200)
+    arguments = [os.environ["OINFER"], "bench", "ops", "--op", "matmul", "--shape", "m=2,n=2,k=2", "--url", daemon.url]
+    for key, code in (("secret", 0), ("other", 1)):
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, env={**os.environ, "OINFER_API_KEY": key})
+        assert done.returncode == code and ("quick" in done.stdout) == (code == 0), done.stdout
+
+
+def test_bench_seeds_goes_on_without_what_a_device_lacks(start_fake):
+    daemon = start_fake()
+    code, out, _ = oinfer("seeds", "--url", daemon.url, "-o", "json")
+    rows = json.loads(out)
+    assert code == 0 and len(rows) == 14 and all(row["claim"] > 0 and row.get("ours", 1) > 0 for row in rows)
+    assert all(row.get("not_measured", "x") for row in rows) and any("ours" in row for row in rows), rows
+
+
 # ---- the queue, on the fake engine ----
 
 def operator(daemon, **fields):
@@ -512,7 +573,7 @@ def test_the_deadline_holds(start_fake):
     daemon = start_fake(env={"FAKE_STEP_MS": "100"})
     error = refused(daemon, "matmul", {"m": 2, "n": 2, "k": 2, "iterations": 1000, "deadline_ms": 500}, "deadline_ms", "the deadline")
     assert error["code"] == "over_deadline"
-    refused(daemon, "matmul", {"m": 1001, "n": 2, "k": 2}, "deadline_ms", "would take about")
+    refused(daemon, "matmul", {"m": 1501, "n": 2, "k": 2}, "deadline_ms", "would take about")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(operator, daemon, iterations=20)
         time.sleep(0.5)

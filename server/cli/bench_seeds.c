@@ -1,0 +1,339 @@
+/* `oinfer bench seeds`: what is claimed elsewhere of well-known optimisations, measured here:
+ * claim, ours, ratio.
+ *
+ * Each row compares the time of one thing with that of another on the same device; times are
+ * medians of the device's own clock. A row that the device has no variant for says so.
+ */
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "server/cli/args.h"
+#include "server/cli/box.h"
+#include "server/cli/cli.h"
+
+#define TRIPLE_N   2000u
+#define BODY_BYTES 512
+
+struct seeds {
+    struct box *box;
+    uint32_t iterations;
+    const char *format;
+    cJSON *rows;
+};
+
+/* ---- measuring ---- */
+
+/* The answer to a request; NULL: it could not be run, *why says so. */
+static cJSON *ask(const struct seeds *s, const char *op, const char *fields, char *why, size_t n)
+{
+    char text[BODY_BYTES];
+    struct box_answer answer;
+    snprintf(text, sizeof text, "{\"iterations\":%u,\"warmup\":1,%s}", s->iterations, fields);
+    cJSON *body = cJSON_Parse(text);
+    boxes_run(&s->box, 1, op, body, &answer);
+    cJSON_Delete(body);
+    if (answer.result == NULL)
+        snprintf(why, n, "%s", answer.error.text);
+    return answer.result;
+}
+
+static double number_of(const cJSON *object, const char *key)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNumber(value) ? value->valuedouble : 0;
+}
+
+static const cJSON *row_of(const cJSON *result, const char *variant)
+{
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(result, "results"))
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "variant"));
+        if (variant == NULL || (name != NULL && strcmp(name, variant) == 0))
+            return row;
+    }
+    return NULL;
+}
+
+static double median_ns(const cJSON *row)
+{
+    return number_of(cJSON_GetObjectItemCaseSensitive(row, "kernel_ns"), "median");
+}
+
+/* Median of the first row of a request; 0: it could not be run. */
+static double time_of(const struct seeds *s, const char *op, const char *fields, char *why,
+                      size_t n)
+{
+    cJSON *result = ask(s, op, fields, why, n);
+    const double ns = median_ns(row_of(result, NULL));
+    cJSON_Delete(result);
+    return ns;
+}
+
+/* ---- rows ---- */
+
+/* Prints a row: ours is how many times faster (or a share); 0: not measured, `why` says it. */
+static void put_row(struct seeds *s, const char *what, double claim, double ours, const char *unit,
+                    const char *why)
+{
+    if (strcmp(s->format, "json") == 0) {
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "what", what);
+        cJSON_AddNumberToObject(row, "claim", claim);
+        if (ours > 0)
+            cJSON_AddNumberToObject(row, "ours", ours);
+        else
+            cJSON_AddStringToObject(row, "not_measured", why);
+        cJSON_AddStringToObject(row, "unit", unit);
+        cJSON_AddItemToArray(s->rows, row);
+        return;
+    }
+    const bool csv = strcmp(s->format, "csv") == 0;
+    if (ours > 0)
+        printf(csv ? "\"%s\",%.2f,%.2f,%.2f,%s\n" : "| %s | %.2f | %.2f | %.2f | %s |\n", what,
+               claim, ours, ours / claim, unit);
+    else
+        printf(csv ? "\"%s\",%.2f,,,\"%s\"\n" : "| %s | %.2f | | | %s |\n", what, claim, why);
+    fflush(stdout);
+}
+
+/* One variant of a result against another; NULL: the fastest. */
+static void put_variant(struct seeds *s, const cJSON *result, const char *what, double claim,
+                        const char *variant, const char *why)
+{
+    double best = 0;
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(result, "results"))
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "variant"));
+        const size_t n = variant != NULL ? strlen(variant) : 0;
+        const double speedup = number_of(row, "speedup_over_naive");
+        if (speedup > best && (variant == NULL || (name != NULL && strncmp(name, variant, n) == 0)))
+            best = speedup;
+    }
+    put_row(s, what, claim, best, "x naive", result != NULL ? "no such variant here" : why);
+}
+
+static void matmul_variants(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    cJSON *all =
+        ask(s, "matmul", "\"m\":1024,\"n\":1024,\"k\":1024,\"variant\":\"all\"", why, sizeof why);
+    put_variant(s, all, "matmul 1024 f32, the best variant", 8.9, NULL, why);
+    put_variant(s, all, "matmul 1024 f32, subgroup", 3.6, "subgroup", why);
+    put_variant(s, all, "matmul 1024 f32, vectorised (vec4, vec8)", 5.4, "vec", why);
+    cJSON_Delete(all);
+    double standard = 0, best = 0;
+    for (uint32_t lws = 32; lws <= 256; lws *= 2) {
+        char fields[BODY_BYTES];
+        snprintf(fields, sizeof fields,
+                 "\"m\":1024,\"n\":1024,\"k\":1024,\"variant\":\"naive\",\"params\":{\"LWS\":%u}",
+                 lws);
+        const double ns = time_of(s, "matmul", fields, why, sizeof why);
+        standard = lws == 64 ? ns : standard;
+        best = ns > 0 && (best <= 0 || ns < best) ? ns : best;
+    }
+    put_row(s, "matmul 1024 f32, work-group size of naive alone", 1.23,
+            best > 0 ? standard / best : 0, "x 64 items", why);
+}
+
+/* C = A B, the way it is first written: three loops on one core. Seconds; 0: no memory. */
+static double triple_loop_s(void)
+{
+    const size_t n = TRIPLE_N;
+    float *a = mem_array(3 * n * n, sizeof *a);
+    if (a == NULL)
+        return 0;
+    float *b = a + n * n, *c = b + n * n;
+    for (size_t i = 0; i < 2 * n * n; i++)
+        a[i] = data_value(0, 0, (uint32_t)i);
+    const uint64_t start_ns = clock_now_ns();
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            float sum = 0;
+            for (size_t k = 0; k < n; k++)
+                sum += a[i * n + k] * b[k * n + j];
+            c[i * n + j] = sum;
+        }
+    volatile float seen = c[n + 1]; /* so that it is not left out */
+    (void)seen;
+    const double seconds = (double)(clock_now_ns() - start_ns) / 1e9;
+    mem_free(a);
+    return seconds;
+}
+
+static void matmul_against_c(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    const double ns = time_of(s, "matmul", "\"m\":2000,\"n\":2000,\"k\":2000,\"variant\":\"auto\"",
+                              why, sizeof why);
+    put_row(s, "matmul 2000 f32 against three C loops on one core", 200,
+            ns > 0 ? triple_loop_s() * 1e9 / ns : 0, "x", why);
+}
+
+static void argmax_variants(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    cJSON *all =
+        ask(s, "argmax", "\"rows\":1,\"len\":16777216,\"variant\":\"all\"", why, sizeof why);
+    put_variant(s, all, "argmax of 2^24, tree", 3.9, "tree", why);
+    put_variant(s, all, "argmax of 2^24, two_stage", 6.9, "two_stage", why);
+    const cJSON *device = cJSON_GetObjectItemCaseSensitive(all, "device");
+    const double peak = number_of(cJSON_GetObjectItemCaseSensitive(device, "peaks"), "read_gb_s");
+    const double rate = number_of(row_of(all, "two_stage"), "gb_s");
+    put_row(s, "argmax of 2^24, two_stage, share of the read bandwidth", 0.92,
+            peak > 0 ? rate / peak : 0, "of measured", all != NULL ? "no such variant here" : why);
+    cJSON_Delete(all);
+}
+
+static void softmax_storage(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    const double wide =
+        time_of(s, "softmax", "\"rows\":1024,\"len\":8192,\"dtype\":\"f32\"", why, sizeof why);
+    const double half =
+        time_of(s, "softmax", "\"rows\":1024,\"len\":8192,\"dtype\":\"f16\"", why, sizeof why);
+    put_row(s, "softmax 1024 x 8192, f16 storage", 1.8, half > 0 ? wide / half : 0, "x f32", why);
+}
+
+/* The three parts of an attention written to memory in between, against the fused one. */
+static void fused_attention(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    const double fused = time_of(s, "attention",
+                                 "\"n_head\":16,\"head_dim\":64,\"n_q\":256,\"n_kv\":256,"
+                                 "\"causal\":false,\"kv_dtype\":\"f32\"",
+                                 why, sizeof why);
+    const double scores = time_of(
+        s, "matmul", "\"batch\":16,\"m\":256,\"n\":256,\"k\":64,\"trans_b\":true", why, sizeof why);
+    const double weights =
+        time_of(s, "softmax", "\"rows\":4096,\"len\":256,\"scale\":0.125", why, sizeof why);
+    const double sums =
+        time_of(s, "matmul", "\"batch\":16,\"m\":256,\"n\":64,\"k\":256", why, sizeof why);
+    const bool whole = fused > 0 && scores > 0 && weights > 0 && sums > 0;
+    put_row(s, "attention 16 heads, 256 x 256, fused", 1.5,
+            whole ? (scores + weights + sums) / fused : 0, "x unfused", why);
+}
+
+static void gemv_variants(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    double standard = 0, best = 0;
+    for (uint32_t lws = 32; lws <= 256; lws *= 2) {
+        char fields[BODY_BYTES];
+        snprintf(
+            fields, sizeof fields,
+            "\"m\":4096,\"k\":4096,\"wtype\":\"q4_0\",\"variant\":\"rows\",\"params\":{\"LWS\":%u}",
+            lws);
+        const double ns = time_of(s, "gemv", fields, why, sizeof why);
+        standard = lws == 32 ? ns : standard;
+        best = ns > 0 && (best <= 0 || ns < best) ? ns : best;
+    }
+    put_row(s, "gemv 4096 q4_0, work-group size of rows alone", 1.47,
+            best > 0 ? standard / best : 0, "x 32 items", why);
+    const double naive =
+        time_of(s, "gemv", "\"m\":4096,\"k\":4096,\"wtype\":\"q4_0\",\"variant\":\"naive\"", why,
+                sizeof why);
+    const double fused =
+        time_of(s, "gemv", "\"m\":4096,\"k\":4096,\"wtype\":\"q4_0\",\"variant\":\"rows\"", why,
+                sizeof why);
+    put_row(s, "gemv 4096 q4_0, unpacking fused with the products", 1.43,
+            fused > 0 ? naive / fused : 0, "x naive", why);
+}
+
+static void hidden_transfers(struct seeds *s)
+{
+    char why[ERR_TEXT_BYTES] = "";
+    cJSON *result = ask(s, "matmul", "\"m\":1024,\"n\":1024,\"k\":1024", why, sizeof why);
+    const cJSON *beside = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(result, "transfers"), "upload_beside_kernels");
+    const double busy = number_of(beside, "transfer_busy_ns");
+    put_row(s, "upload beside the kernels of a matmul, share hidden", 1,
+            busy > 0 ? number_of(beside, "overlap_ns") / busy : 0, "of its time",
+            why[0] != '\0' ? why : "nothing was hidden, or the device has no transfers");
+    cJSON_Delete(result);
+}
+
+/* The weights of a decoding step in the shape of Llama 2 7B, one product after another. */
+static void decode_7b(struct seeds *s)
+{
+    static const struct {
+        uint32_t m, k, times;
+    } products[] = {
+        {4096, 4096, 4 * 32}, {11008, 4096, 2 * 32}, {4096, 11008, 32}, {32000, 4096, 1}};
+    static const char *const variants[] = {"naive", "auto"};
+    char why[ERR_TEXT_BYTES] = "";
+    double ns[2] = {0};
+    for (uint32_t v = 0; v < 2; v++)
+        for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+            char fields[BODY_BYTES];
+            snprintf(fields, sizeof fields,
+                     "\"m\":%u,\"k\":%u,\"wtype\":\"q4_0\",\"variant\":\"%s\"", products[i].m,
+                     products[i].k, variants[v]);
+            ns[v] += products[i].times * time_of(s, "gemv", fields, why, sizeof why);
+        }
+    put_row(s, "products of a decoding step of Llama 2 7B, q4_0", 3.2,
+            why[0] == '\0' && ns[1] > 0 ? ns[0] / ns[1] : 0, "x naive", why);
+}
+
+/* ---- the command ---- */
+
+static void run(struct seeds *s)
+{
+    if (strcmp(s->format, "md") == 0)
+        printf("%s\n\n| what | claim | ours | ours / claim | unit |\n|---|---:|---:|---:|---|\n",
+               box_name(s->box));
+    else if (strcmp(s->format, "csv") == 0)
+        printf("what,claim,ours,ratio,unit\n");
+    matmul_variants(s);
+    matmul_against_c(s);
+    argmax_variants(s);
+    softmax_storage(s);
+    fused_attention(s);
+    gemv_variants(s);
+    hidden_transfers(s);
+    decode_7b(s);
+    if (strcmp(s->format, "json") == 0) {
+        char *text = cJSON_Print(s->rows);
+        printf("%s\n", text != NULL ? text : "[]");
+        cJSON_free(text);
+    }
+}
+
+int cli_bench_seeds(int argc, char **argv)
+{
+    struct seeds s = {.iterations = 5, .format = "md"};
+    const char *device = "", *url = BOX_LOCAL;
+    const struct arg args[] = {
+        {"--device", NULL, "NAME", ARG_TEXT, &device, false, "index, part of a name"},
+        {"--url", NULL, "URL", ARG_TEXT, &url, false, "a daemon instead of this machine"},
+        {"--iterations", "-r", "N", ARG_COUNT, &s.iterations, false, "measured runs of each (5)"},
+        {"-o", "--output", "FORMAT", ARG_TEXT, &s.format, false, "md, csv or json (md)"},
+    };
+    int done = args_parse("bench seeds", "Measures what is claimed of well-known optimisations.",
+                          args, sizeof args / sizeof args[0], argc, argv);
+    if (done >= 0)
+        return done;
+    if (strcmp(s.format, "md") != 0 && strcmp(s.format, "csv") != 0 &&
+        strcmp(s.format, "json") != 0) {
+        fprintf(stderr, "oinfer bench seeds: -o is md, csv or json\n");
+        return CLI_USAGE;
+    }
+    log_init(LOG_WARN, 0);
+    struct err e = {0};
+    s.rows = cJSON_CreateArray();
+    if (box_open(url, device, &s.box, &e) == ST_OK)
+        run(&s);
+    box_close(s.box);
+    cJSON_Delete(s.rows);
+    if (e.status == ST_OK)
+        return 0;
+    fprintf(stderr, "oinfer bench seeds: %s\n", e.text);
+    return CLI_FAILED;
+}
