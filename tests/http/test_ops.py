@@ -452,7 +452,7 @@ def test_bad_input_never_gives_5xx(daemon):
     values = [None, True, "", "x", [], {}, [[]], [1, 2], {"a": 1}, -1, 0, 1.5, 2**31, 2**53, 1e308, -1e308, "\u0000", "é" * 30]
     for op, small in SMALL.items():
         for of, name, kind, *_ in FIELDS:
-            if of not in ("common", op):
+            if of != op and (of, op) != ("common", "elementwise"):
                 continue
             for value in values:
                 body = json.dumps({**small, "iterations": 1, "warmup": 0, "deadline_ms": 60000, name: value})
@@ -588,7 +588,7 @@ def test_memory_is_the_request_s_fault_and_a_lost_device_is_not(start_fake):
     assert operator(daemon, variant="none").json()["error"]["param"] == "variant"
     reply = operator(daemon, seed=13)
     assert reply.status_code == 503 and reply.json()["error"]["code"] == "device_lost"
-    assert operator(daemon).status_code == 503
+    daemon._until("opened again", 60, lambda: operator(daemon).status_code == 200)
 
 
 def test_the_device_is_chosen(start_fake):

@@ -1,5 +1,6 @@
 /* The fake engine's operators: two variants of matmul, whose runs sleep as steps do and ask whether
- * to go on. Seed 13 loses the device, 14 gives no memory; m over 1500 of matmul is over any deadline. */
+ * to go on. Seed 13 loses the device, 14 gives no memory; m over 1500 of matmul is over any
+ * deadline. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
