@@ -12,6 +12,7 @@
 #include "server/reply.h"
 #include "server/route.h"
 #include "server/service.h"
+#include "server/tune.h"
 
 #define SLOTS_SHOWN 256
 
@@ -530,7 +531,7 @@ void info_ops(struct service *s, struct exchange *x)
         if (facts != NULL)
             devices[n++] = (struct ops_device){&facts->device, facts->caps};
     }
-    ops_catalogue_json(&body, devices, n);
+    ops_catalogue_json(&body, devices, n, tunings_store(s->tunings));
     reply(s, x, 200, &body);
 }
 

@@ -15,7 +15,7 @@ set(rules
   "config/|config/ engine/base/"
   "kernels/|kernels/"
   "server/cli/|server/cli/ server/ops/ server/fault.h server/json.h server/tune_file.h config/ engine/"
-  "server/ops/|server/ops/ server/fault.h server/json.h server/json_check.h engine/base/ engine/engine.h engine/tensor/dtype.h"
+  "server/ops/|server/ops/ server/fault.h server/json.h server/json_check.h engine/base/ engine/engine.h engine/tensor/dtype.h engine/tune/store.h"
   "server/tune_file|server/tune_file.h engine/base/ engine/tensor/dtype.h engine/tune/store.h"
   "server/|server/ config/ engine/base/ engine/text/ engine/engine.h engine/cl/device.h engine/cl/prof.h engine/ops/op.h")
 

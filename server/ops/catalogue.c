@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/tune/store.h"
 #include "server/json.h"
 
 static void text_field(struct json *j, const char *key, const char *value)
@@ -154,8 +155,54 @@ static void put_tunables(struct json *j, const struct catalogue_row *row)
     json_close(j, ']');
 }
 
+/* Devices in use and what was tuned: what the entries are made with. */
+struct place {
+    const struct ops_device *devices;
+    uint32_t n;
+    const struct tune_store *tuned;
+};
+
+static void put_record(struct json *j, uint32_t device, const struct tune_record *r)
+{
+    char text[SHAPE_TEXT_BYTES];
+    struct setting settings[CONFIG_MAX_TUNABLES];
+    char names[CONFIG_MAX_TUNABLES][24];
+    uint32_t n = 0;
+    json_open(j, '{');
+    json_key(j, "device");
+    json_uint(j, device);
+    text_field(j, "dtype", dtype_name(r->dtype));
+    text_field(j, "shape", shape_text(&r->shape, text));
+    json_key(j, "params");
+    json_open(j, '{');
+    if (record_settings(r->settings, settings, &n, names, NULL) == ST_OK)
+        for (uint32_t i = 0; i < n; i++) {
+            json_key(j, settings[i].name);
+            json_uint(j, settings[i].value);
+        }
+    json_close(j, '}');
+    json_key(j, "us");
+    json_real(j, r->ns / 1e3, 6);
+    json_close(j, '}');
+}
+
+/* What was tuned of a variant on the devices. */
+static void put_tuned(struct json *j, const struct catalogue_row *row, const struct place *p)
+{
+    const struct tune_record *r;
+    json_key(j, "tuned");
+    json_open(j, '[');
+    for (uint32_t i = 0; p->tuned != NULL && (r = store_at(p->tuned, i)) != NULL; i++)
+        for (uint32_t d = 0; d < p->n; d++)
+            if (r->shape.op == row->op && strcmp(r->variant, row->variant) == 0 &&
+                strcmp(r->device, p->devices[d].info->name) == 0 &&
+                strcmp(r->driver, p->devices[d].info->driver) == 0)
+                put_record(j, p->devices[d].info->index, r);
+    json_close(j, ']');
+}
+
 static void put_variant(struct json *j, enum api_op op, uint32_t i, const struct catalogue_row *row,
-                        const struct ops_device *devices, uint32_t n)
+                        const struct place *p)
 {
     json_open(j, '{');
     text_field(j, "variant", row->variant);
@@ -165,14 +212,15 @@ static void put_variant(struct json *j, enum api_op op, uint32_t i, const struct
     put_tunables(j, row);
     json_key(j, "runs_on");
     json_open(j, '[');
-    for (uint32_t d = 0; d < n; d++)
-        if (catalogue_runs_on(row, devices[d].info->kind == DEVICE_HOST, devices[d].caps))
-            json_uint(j, devices[d].info->index);
+    for (uint32_t d = 0; d < p->n; d++)
+        if (catalogue_runs_on(row, p->devices[d].info->kind == DEVICE_HOST, p->devices[d].caps))
+            json_uint(j, p->devices[d].info->index);
     json_close(j, ']');
+    put_tuned(j, row, p);
     json_close(j, '}');
 }
 
-static void put_op(struct json *j, enum api_op op, const struct ops_device *devices, uint32_t n)
+static void put_op(struct json *j, enum api_op op, const struct place *p)
 {
     struct catalogue_row row;
     struct api_field field;
@@ -187,13 +235,15 @@ static void put_op(struct json *j, enum api_op op, const struct ops_device *devi
     json_open(j, '[');
     for (uint32_t i = 0; catalogue_at(i, &row); i++)
         if (serves(op, &row) && is_first(op, i, &row))
-            put_variant(j, op, i, &row, devices, n);
+            put_variant(j, op, i, &row, p);
     json_close(j, ']');
     json_close(j, '}');
 }
 
-void ops_catalogue_json(struct strbuf *out, const struct ops_device *devices, uint32_t n)
+void ops_catalogue_json(struct strbuf *out, const struct ops_device *devices, uint32_t n,
+                        const struct tune_store *tuned)
 {
+    const struct place place = {devices, n, tuned};
     struct json j = json_begin(out);
     json_open(&j, '{');
     text_field(&j, "object", "list");
@@ -212,7 +262,7 @@ void ops_catalogue_json(struct strbuf *out, const struct ops_device *devices, ui
     json_key(&j, "data");
     json_open(&j, '[');
     for (enum api_op op = 0; op < API_COUNT; op++)
-        put_op(&j, op, devices, n);
+        put_op(&j, op, &place);
     json_close(&j, ']');
     json_close(&j, '}');
 }

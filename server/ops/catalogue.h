@@ -11,7 +11,9 @@ struct ops_device {
     uint32_t caps;
 };
 
-/* Appends one JSON object. Any thread. */
-void ops_catalogue_json(struct strbuf *out, const struct ops_device *devices, uint32_t n);
+/* Appends one JSON object. tuned: what was found on these devices, or others; NULL: nothing. Any
+ * thread. */
+void ops_catalogue_json(struct strbuf *out, const struct ops_device *devices, uint32_t n,
+                        const struct tune_store *tuned);
 
 #endif

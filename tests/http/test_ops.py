@@ -597,6 +597,21 @@ def test_the_device_is_chosen(start_fake):
     refused(daemon, "matmul", {"m": 2, "n": 2, "k": 2, "device": "7"}, "device", "7")
 
 
+def test_the_catalogue_shows_what_was_tuned(start_fake, tmp_path):
+    def tuned(daemon):
+        return {v["variant"]: v["tuned"] for v in daemon.get("/v1/ops").json()["data"][0]["variants"]}
+    daemon = start_fake("--cache-dir", tmp_path)
+    assert tuned(daemon) == {"naive": [], "quick": []}
+    path = "/v1/tune/" + daemon.post("/v1/tune", {"op": "matmul", "shape": {"m": 8, "n": 8, "k": 8}}).json()["id"]
+    daemon._until("tuned", 60, lambda: daemon.get(path).json()["status"] == "done")
+    daemon.stop()
+    shown = tuned(start_fake("--cache-dir", tmp_path))
+    assert shown["naive"] == [] and len(shown["quick"]) == 1
+    record = shown["quick"][0]
+    assert (record["device"], record["dtype"], record["params"], record["us"]) == (0, "f32", {"LWS": 32}, 1)
+    assert record["shape"].startswith("m=8,n=8,k=8")
+
+
 def test_stopping_ends_a_run(start_fake):
     daemon = start_fake("--drain-time", "200ms", env={"FAKE_STEP_MS": "50"})
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -184,6 +184,7 @@ enum status device_list_open(uint32_t n_threads, struct device_list **out, struc
         l->devices[i] = (struct device_info){
             .index = i, .kind = i == 0 ? DEVICE_DISCRETE_GPU : DEVICE_HOST, .available = true};
         snprintf(l->devices[i].name, sizeof l->devices[i].name, "fake %u", i);
+        snprintf(l->devices[i].driver, sizeof l->devices[i].driver, "1");
     }
     *out = l;
     return ST_OK;

@@ -77,7 +77,7 @@ enum status tune_job_step(struct tune_job *j, bool *more, struct err *e)
     struct tune_record r = {.shape = p->shape,
                             .variant = "quick",
                             .dtype = p->dtype,
-                            .device = "fake",
+                            .device = "fake 0",
                             .driver = "1",
                             .version = TUNER_VERSION,
                             .settings = "LWS=32",
