@@ -30,9 +30,9 @@ SMALL = {"matmul": {"m": 5, "n": 7, "k": 9}, "conv2d": {"c": 3, "h": 6, "w": 5, 
 
 
 @pytest.fixture(scope="module")
-def daemon(real_binary, tmp_path_factory):
+def daemon(real_binary, warm_cache):
     """Operators only: no model."""
-    daemon = Daemon(real_binary, "--device", "host" if ON_HOST else "auto", "--cache-dir", tmp_path_factory.mktemp("cache"))
+    daemon = Daemon(real_binary, "--device", "host" if ON_HOST else "auto", "--cache-dir", warm_cache)
     yield daemon
     daemon.stop()
 

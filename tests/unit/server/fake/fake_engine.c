@@ -66,6 +66,11 @@ static unsigned number_of(const char *name, unsigned fallback)
     return text != NULL ? (unsigned)strtoul(text, NULL, 10) : fallback;
 }
 
+unsigned fake_sleep_ms(void)
+{
+    return atomic_load(&fake_step_ms) + number_of("FAKE_STEP_MS", 0);
+}
+
 /* ---- files ---- */
 
 static enum status open_tokenizer(struct model_file *f, struct err *e)
@@ -543,7 +548,7 @@ enum status model_step(struct model *m, struct step_item *items, uint32_t n_item
     uint32_t n_tokens = 0, n_rows = 0;
     uint64_t start_ns = clock_now_ns();
     ASSERT(n_items >= 1 && n_items <= STEP_MAX_ITEMS);
-    sleep_ms(atomic_load(&fake_step_ms) + number_of("FAKE_STEP_MS", 0));
+    sleep_ms(fake_sleep_ms());
     for (uint32_t i = 0; i < n_items; i++) {
         n_tokens += items[i].n_tokens;
         for (uint32_t k = 0; k < i; k++)

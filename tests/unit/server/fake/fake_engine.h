@@ -30,6 +30,8 @@ extern struct fake_counts fake_counts;
 
 /* Sleep of each step and of each of the ten parts of a load. */
 extern atomic_uint fake_step_ms, fake_load_ms;
+/* fake_step_ms and what the environment adds to it: of a step, a run of an operator, a point. */
+unsigned fake_sleep_ms(void);
 /* Makes model_load fail with ST_NO_DEVICE_MEMORY. */
 extern atomic_bool fake_load_fails;
 /* So many of the next calls of engine_open fail with ST_DEVICE_LOST. */

@@ -1,7 +1,6 @@
 /* The fake engine's operators: two variants of matmul, whose runs sleep as steps do and ask whether
  * to go on. Seed 13 loses the device, 14 gives no memory; m over 1500 of matmul is over any
  * deadline. */
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,9 +12,6 @@ enum status opbench_run(struct device *d, const struct opbench_request *r,
                         struct opbench_result *out, struct err *e)
 {
     static const char *const variants[] = {"naive", "quick"};
-    const char *text = getenv("FAKE_STEP_MS");
-    const unsigned long ms =
-        atomic_load(&fake_step_ms) + (text != NULL ? strtoul(text, NULL, 10) : 0);
     (void)d;
     *out = (struct opbench_result){.estimate_ns = 1e6};
     if (r->data.seed == 13)
@@ -25,7 +21,7 @@ enum status opbench_run(struct device *d, const struct opbench_request *r,
     if (r->op == OP_MATMUL && r->params.matmul.m > 1500)
         return err_set(e, ST_TIMEOUT, "fake: would take about 9 ms, the deadline is 8 ms");
     for (uint32_t i = 0; i < r->iterations; i++) {
-        const struct timespec t = {.tv_nsec = (long)(ms % 1000) * 1000000};
+        const struct timespec t = {.tv_nsec = (long)(fake_sleep_ms() % 1000) * 1000000};
         nanosleep(&t, NULL);
         if (r->proceed && !r->proceed(r->user, 1e6))
             return err_set(e, ST_CANCELLED, "fake: cancelled");

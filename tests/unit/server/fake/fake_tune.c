@@ -55,7 +55,7 @@ void tune_job_close(struct tune_job *j)
 enum status tune_job_step(struct tune_job *j, bool *more, struct err *e)
 {
     struct tune_progress *p = &j->progress;
-    const struct timespec t = {.tv_nsec = (long)(atomic_load(&fake_step_ms) % 1000) * 1000000};
+    const struct timespec t = {.tv_nsec = (long)(fake_sleep_ms() % 1000) * 1000000};
     *more = p->points < p->most_points;
     if (!*more)
         return ST_OK;
