@@ -502,6 +502,9 @@ static void on_sweep(uv_timer_t *sweep)
         if (now_ns - c->since_ns > allowed_ms * 1000000u || (half_sent && is_at_end(c)))
             shutdown(c->fd, SHUT_RDWR);
     }
+    /* At its connection limit MHD stops listening, and begins again only when it is run after
+     * connections were closed: no event may be left that would do so. */
+    kick(h);
 }
 
 /* ---- open and close ---- */
