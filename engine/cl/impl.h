@@ -76,6 +76,7 @@ struct buffer {
 struct program;
 
 struct device {
+    struct device_peaks peaks; /* of `host`; 0: not measured */
     struct device_info info;
     bool host, lost;
     bool hangs;              /* lost because a command did not end */
