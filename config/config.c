@@ -15,6 +15,9 @@
 #define NAME_MAX_BYTES 64
 /* The system's inih cuts lines at this many bytes; a longer one is a problem that we report. */
 #define INI_LINE_BYTES 196
+/* Ends of files that have none, /dev/zero say. */
+#define FILE_MAX_LINES 10000
+#define FILE_MAX_SKIP  (1 << 20) /* bytes of one line */
 #define AT(field)      offsetof(struct config, field)
 
 const struct config_option config_options[] = {
@@ -136,18 +139,26 @@ static char *read_line(char *buffer, int size, void *user)
     struct reader *r = user;
     if (fgets(buffer, size, r->file) == NULL)
         return NULL;
-    r->line++;
-    size_t n = strlen(buffer);
-    if (n > 0 && buffer[n - 1] != '\n' && !feof(r->file)) {
-        strbuf_printf(r->problems, "%s:%d: line is longer than %d bytes\n", r->path, r->line,
-                      INI_LINE_BYTES);
-        int c = 0;
-        while (c != '\n' && c != EOF)
-            c = fgetc(r->file);
-        buffer[0] = '\n';
-        buffer[1] = '\0';
+    if (++r->line > FILE_MAX_LINES) {
+        strbuf_printf(r->problems, "%s: more than %d lines\n", r->path, FILE_MAX_LINES);
+        return NULL;
     }
-    return buffer;
+    size_t n = strlen(buffer);
+    if ((n > 0 && buffer[n - 1] == '\n') || (n > 0 && feof(r->file)))
+        return buffer;
+    if (n + 1 < (size_t)size) {
+        strbuf_printf(r->problems, "%s:%d: byte %zu is NUL, expected text\n", r->path, r->line,
+                      n + 1);
+        return NULL;
+    }
+    strbuf_printf(r->problems, "%s:%d: line is longer than %d bytes\n", r->path, r->line,
+                  INI_LINE_BYTES);
+    int c = 0, skipped = 0;
+    while (c != '\n' && c != EOF && skipped++ < FILE_MAX_SKIP)
+        c = fgetc(r->file);
+    buffer[0] = '\n';
+    buffer[1] = '\0';
+    return c == '\n' || c == EOF ? buffer : NULL;
 }
 
 static int take_file_value(void *user, const char *section, const char *name, const char *value)
@@ -338,6 +349,16 @@ static const char *scan_arguments(int argc, char *const *argv, char *const *envi
     return path;
 }
 
+/* A terminal would obey the control bytes of a name that a problem repeats. */
+static void blank_controls(struct strbuf *problems)
+{
+    for (size_t i = 0; i < problems->length; i++) {
+        const unsigned char c = (unsigned char)problems->data[i];
+        if ((c < ' ' && c != '\n') || c == 0x7F)
+            problems->data[i] = '?';
+    }
+}
+
 enum status config_load(int argc, char *const *argv, char *const *environment, struct config **out,
                         enum config_action *action, struct strbuf *problems)
 {
@@ -362,6 +383,7 @@ enum status config_load(int argc, char *const *argv, char *const *environment, s
     read_arguments(&r, argc, argv);
 
     enum status status = ST_OK;
+    blank_controls(problems);
     if (r.out_of_memory || problems->failed)
         status = ST_NO_MEMORY;
     else if (problems->length > 0)

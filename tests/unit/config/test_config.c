@@ -209,6 +209,40 @@ static void long_lines_are_reported(void **state)
     unlink(path);
 }
 
+/* Files without an end, with bytes that are no text, with names that a terminal would obey. */
+static void odd_files_are_reported(void **state)
+{
+    (void)state;
+    char path[64];
+    char *endless[] = {(char *)"--config", (char *)"/dev/zero", NULL};
+    char *file[] = {(char *)"--config", path, NULL};
+    struct config *c;
+    enum config_action action;
+    assert_int_equal(load(endless, NULL, &c, &action), ST_INVALID);
+    assert_string_equal(strbuf_text(&problems), "/dev/zero:1: byte 1 is NUL, expected text\n");
+
+    write_file(path, "[server]\n\x1b[2J\x7f = 1\n");
+    assert_int_equal(load(file, NULL, &c, &action), ST_INVALID);
+    assert_non_null(strstr(strbuf_text(&problems), ":2: unknown option \"?[2J?\""));
+    unlink(path);
+
+    char *lines = malloc(10001 * 2 + 1);
+    assert_non_null(lines);
+    for (int i = 0; i <= 10001 * 2; i++)
+        lines[i] = i % 2 == 0 ? ';' : '\n';
+    lines[10001 * 2] = '\0';
+    write_file(path, lines);
+    assert_int_equal(load(file, NULL, &c, &action), ST_INVALID);
+    assert_non_null(strstr(strbuf_text(&problems), ": more than 10000 lines\n"));
+    unlink(path);
+    lines[10000 * 2] = '\0';
+    write_file(path, lines);
+    assert_int_equal(load(file, NULL, &c, &action), ST_OK);
+    config_close(c);
+    unlink(path);
+    free(lines);
+}
+
 static void actions_stop_reading(void **state)
 {
     (void)state;
@@ -338,12 +372,12 @@ int main(void)
 {
     strbuf_init(&problems, CEILING);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_tables),   cmocka_unit_test(later_sources_win),
-        cmocka_unit_test(every_problem_is_named),    cmocka_unit_test(units_and_ranges),
-        cmocka_unit_test(lists_are_bounded),         cmocka_unit_test(long_lines_are_reported),
-        cmocka_unit_test(actions_stop_reading),      cmocka_unit_test(default_file_is_current),
-        cmocka_unit_test(reload_takes_live_rows),    cmocka_unit_test(help_names_every_option),
-        cmocka_unit_test(out_of_memory_is_a_status),
+        cmocka_unit_test(defaults_are_the_tables), cmocka_unit_test(later_sources_win),
+        cmocka_unit_test(every_problem_is_named),  cmocka_unit_test(units_and_ranges),
+        cmocka_unit_test(lists_are_bounded),       cmocka_unit_test(long_lines_are_reported),
+        cmocka_unit_test(odd_files_are_reported),  cmocka_unit_test(actions_stop_reading),
+        cmocka_unit_test(default_file_is_current), cmocka_unit_test(reload_takes_live_rows),
+        cmocka_unit_test(help_names_every_option), cmocka_unit_test(out_of_memory_is_a_status),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     strbuf_free(&problems);
