@@ -76,7 +76,6 @@ struct buffer {
 struct program;
 
 struct device {
-    struct device_peaks peaks; /* of `host`; 0: not measured */
     struct device_info info;
     bool host, lost;
     bool hangs;              /* lost because a command did not end */
@@ -92,6 +91,8 @@ struct device {
     cl_context context;
     struct queue queues[QUEUE_COUNT];
     struct device_memory memory;
+    struct device_peaks peaks; /* valid while peaks_known; they outlive a cache that cannot keep */
+    bool peaks_known;
     struct prof prof;
     struct staging staging;
     char *cache_dir, *kernel_dir, *trial_command; /* NULL: none */

@@ -190,15 +190,9 @@ static enum status measure_host(struct device_peaks *out, struct err *e)
     return ST_OK;
 }
 
-enum status device_measure_peaks(struct device *d, struct device_peaks *out, struct err *e)
+/* From the cache's file, or measured and kept there. */
+static enum status recall_or_measure(struct device *d, struct device_peaks *out, struct err *e)
 {
-    memset(out, 0, sizeof *out);
-    if (d->host) { /* once a process: there is no driver whose change a file could be keyed by */
-        const bool known = d->peaks.f32_gflop_s > 0;
-        enum status st = known ? ST_OK : measure_host(&d->peaks, e);
-        *out = d->peaks;
-        return st;
-    }
     struct cache_key key = device__key(d, "", 0, PEAKS_VERSION);
     void *data;
     size_t length;
@@ -212,5 +206,18 @@ enum status device_measure_peaks(struct device *d, struct device_peaks *out, str
     enum status status = measure(d, out, e);
     if (status == ST_OK)
         cache_store(d->cache_dir, PEAKS_FOLDER, key, CACHE_PEAKS, out, sizeof *out);
+    return status;
+}
+
+enum status device_measure_peaks(struct device *d, struct device_peaks *out, struct err *e)
+{
+    enum status status = ST_OK;
+    memset(out, 0, sizeof *out);
+    if (!d->peaks_known) {
+        status = d->host ? measure_host(&d->peaks, e) : recall_or_measure(d, &d->peaks, e);
+        d->peaks_known = status == ST_OK;
+    }
+    if (status == ST_OK)
+        *out = d->peaks;
     return status;
 }
