@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #define SWEEP_MS           250
 #define FIRST_REQUEST_NS   UINT64_C(500000000) /* clients send at once, or connect ahead of time */
 #define TLS_PRIORITIES     "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1" /* in GnuTLS's words: 1.2 and later */
+#define FRAMING_BYTES      96u
 #define CLOSE_TURNS        16 /* MHD_run calls that let resumed connections end */
 
 /* A client's connection, for the limits in time. */
@@ -54,7 +56,7 @@ struct exchange {
     enum reply_kind reply;
     unsigned status;
     bool body_complete, suspended, queued, ended, aborted;
-    bool refused;  /* 413 was sent past MHD: what still comes is thrown away */
+    bool refused;  /* answered past MHD: what still comes is thrown away */
     bool was_full; /* the stream was not writable when last asked */
     bool watching; /* `watch` is initialised */
     uv_poll_t watch;
@@ -307,23 +309,23 @@ static void send_directly(struct connection *c, const struct strbuf *text)
                        ? gnutls_record_send(info->tls_session, strbuf_text(text), text->length)
                        : send(c->fd, strbuf_text(text), text->length, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0)
-        log_debug("a 413 could not be sent error=%zd", sent);
+        log_debug("a refusal could not be sent error=%zd", sent);
 }
 
-/* Answers 413 while the body is coming. MHD cannot queue a response then, and closing a socket with
+/* Refuses while the body is coming. MHD cannot queue a response then, and closing a socket with
  * unread data would destroy the answer on its way; so it is written past MHD (nothing else was
  * written for this request), our side is shut down, and a bounded rest of the body is thrown away.
  */
-static void refuse_body(struct exchange *x)
+static void refuse_body(struct exchange *x, const char *framing)
 {
     struct strbuf text, reply;
     strbuf_init(&text, 4096);
     strbuf_init(&reply, 8192);
-    x->http->handlers.too_large(x->http->handlers.user, x, &text);
+    unsigned status = x->http->handlers.refusal(x->http->handlers.user, x, framing, &text);
     strbuf_printf(&reply,
-                  "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n"
+                  "HTTP/1.1 %u %s\r\nConnection: close\r\n"
                   "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                  text.length, strbuf_text(&text));
+                  status, MHD_get_reason_phrase_for(status), text.length, strbuf_text(&text));
     send_directly(x->connection, &reply);
     shutdown(x->connection->fd, SHUT_WR);
     x->refused = true;
@@ -341,23 +343,74 @@ static uint64_t announced_bytes(const struct exchange *x)
     return text != NULL ? strtoull(text, NULL, 10) : 0;
 }
 
+/* What the headers say of where the body ends. */
+struct framing {
+    const char *length, *coding;
+    char *problem; /* [FRAMING_BYTES] "": none yet */
+};
+
+static enum MHD_Result see_framing(void *user, enum MHD_ValueKind kind, const char *name,
+                                   const char *value)
+{
+    struct framing *f = user;
+    (void)kind;
+    value = value != NULL ? value : "";
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
+        if (f->length != NULL && strcmp(f->length, value) != 0)
+            snprintf(f->problem, FRAMING_BYTES, "Content-Length is given as %.24s and %.24s",
+                     f->length, value);
+        f->length = value;
+    } else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        if (f->coding != NULL || strcasecmp(value, "chunked") != 0)
+            snprintf(f->problem, FRAMING_BYTES,
+                     "Transfer-Encoding is \"%.40s\", expected chunked, once", value);
+        f->coding = value;
+    }
+    return MHD_YES;
+}
+
+/* Whether the headers leave no doubt where the body ends. A proxy in front that reads doubtful ones
+ * otherwise would take one client's bytes for another's request (RFC 9112, 6.1 and 6.3). */
+static bool framing_is_plain(const struct exchange *x, char *problem)
+{
+    struct framing f = {.problem = problem};
+    problem[0] = '\0';
+    MHD_get_connection_values(x->connection->mhd, MHD_HEADER_KIND, see_framing, &f);
+    if (problem[0] == '\0' && f.length != NULL && f.coding != NULL)
+        snprintf(problem, FRAMING_BYTES,
+                 "Content-Length and Transfer-Encoding are both given, expected one of them");
+    return problem[0] == '\0';
+}
+
+/* Refuses at the headers. A client that waits for 100 Continue gets an ordinary reply. */
+static void refuse(struct exchange *x, const char *framing, bool waits_for_100)
+{
+    struct strbuf text;
+    if (!waits_for_100) {
+        refuse_body(x, framing);
+        return;
+    }
+    if (x->reply != REPLY_NONE)
+        return;
+    strbuf_init(&text, 4096);
+    unsigned status = x->http->handlers.refusal(x->http->handlers.user, x, framing, &text);
+    exchange_reply(x, status, "application/json", NULL, 0, &text);
+}
+
 static enum MHD_Result begin_exchange(struct http *h, struct exchange *x)
 {
     struct connection *c = x->connection;
+    char problem[FRAMING_BYTES];
     c->served = true;
     c->in_body = true;
     c->since_ns = clock_now_ns();
-    h->handlers.headers(h->handlers.user, x);
     bool waits_for_100 = exchange_header(x, MHD_HTTP_HEADER_EXPECT) != NULL;
-    if (announced_bytes(x) > h->options.body_bytes) {
-        if (!waits_for_100) {
-            refuse_body(x);
-        } else if (x->reply == REPLY_NONE) {
-            struct strbuf text;
-            strbuf_init(&text, 4096);
-            h->handlers.too_large(h->handlers.user, x, &text);
-            exchange_reply(x, MHD_HTTP_CONTENT_TOO_LARGE, "application/json", NULL, 0, &text);
-        }
+    if (!framing_is_plain(x, problem)) {
+        refuse(x, problem, waits_for_100);
+    } else {
+        h->handlers.headers(h->handlers.user, x);
+        if (announced_bytes(x) > h->options.body_bytes)
+            refuse(x, NULL, waits_for_100);
     }
     if (x->aborted)
         return MHD_NO;
@@ -372,7 +425,7 @@ static enum MHD_Result take_body(struct exchange *x, const char *bytes, size_t n
     if (x->refused)
         return x->received_bytes > limit + LINGER_BYTES ? MHD_NO : MHD_YES;
     if (x->received_bytes > limit) {
-        refuse_body(x);
+        refuse_body(x, NULL);
         return MHD_YES;
     }
     if (x->reply == REPLY_NONE && !strbuf_append(&x->body, bytes, n))
@@ -523,6 +576,14 @@ static void close_handles(struct http *h)
     uv_close((uv_handle_t *)&h->sweep, free_http);
 }
 
+/* Leaves a part of the URL with %00 as it is: decoded, it would end there and be another path. */
+static size_t unescape(void *user, struct MHD_Connection *mhd, char *text)
+{
+    (void)user;
+    (void)mhd;
+    return strstr(text, "%00") != NULL ? strlen(text) : MHD_http_unescape(text);
+}
+
 static struct MHD_Daemon *start_daemon(struct http *h, int listen_fd)
 {
     bool tls = h->options.tls_cert != NULL;
@@ -539,8 +600,8 @@ static struct MHD_Daemon *start_daemon(struct http *h, int listen_fd)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->options.connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->options.connections_per_address,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((h->options.idle_time_ms + 999) / 1000),
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? pair : pair + 3,
-        MHD_OPTION_END);
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+        MHD_OPTION_ARRAY, tls ? pair : pair + 3, MHD_OPTION_END);
 }
 
 enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options *options,

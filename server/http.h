@@ -38,8 +38,9 @@ struct http_handlers {
     /* The last call for x, which is freed afterwards. complete: the whole reply was handed to the
      * kernel. Called exactly once for each exchange that `headers` was called for. */
     void (*finished)(void *user, struct exchange *x, bool complete);
-    /* Appends the JSON text of a 413: the body is, or says it will be, over the limit. */
-    void (*too_large)(void *user, struct exchange *x, struct strbuf *text);
+    /* Appends the JSON text of a refusal and returns its HTTP status. framing: what is wrong with
+     * the headers that say where the body ends; NULL: the body is, or will be, over the limit. */
+    unsigned (*refusal)(void *user, struct exchange *x, const char *framing, struct strbuf *text);
 };
 
 struct http_options {

@@ -166,6 +166,11 @@ static enum status check(struct service *s, struct exchange *x, struct fault *f)
     if (strcmp(route->method, "POST") == 0 && !type_fits(x, takes_parts))
         return fault_set(f, FAULT_TYPE, NULL, "Content-Type must be application/json%s",
                          takes_parts ? " or multipart/form-data" : "");
+    const char *coding = exchange_header(x, "Content-Encoding");
+    if (coding != NULL && strcasecmp(coding, "identity") != 0)
+        return fault_set(f, FAULT_TYPE, NULL,
+                         "Content-Encoding is \"%.40s\", expected identity: a body as it is",
+                         coding);
     return ST_OK;
 }
 
@@ -206,14 +211,18 @@ static void on_finished(void *user, struct exchange *x, bool complete)
         completion_gone(s, j);
 }
 
-static void on_too_large(void *user, struct exchange *x, struct strbuf *text)
+static unsigned on_refusal(void *user, struct exchange *x, const char *framing, struct strbuf *text)
 {
     struct service *s = user;
     struct fault f;
-    fault_set(&f, FAULT_BODY, NULL, "the body is over the limit of %lld bytes",
-              (long long)s->config->body_bytes);
+    if (framing != NULL)
+        fault_set(&f, FAULT_BAD_REQUEST, NULL, "%s", framing);
+    else
+        fault_set(&f, FAULT_BODY, NULL, "the body is over the limit of %lld bytes",
+                  (long long)s->config->body_bytes);
     route_count(s, x, fault_http_status(f.kind));
     reply_fault(text, &f);
+    return fault_http_status(f.kind);
 }
 
 struct http_handlers route_handlers(struct service *s)
@@ -223,5 +232,5 @@ struct http_handlers route_handlers(struct service *s)
                                   .request = on_request,
                                   .writable = on_writable,
                                   .finished = on_finished,
-                                  .too_large = on_too_large};
+                                  .refusal = on_refusal};
 }

@@ -199,6 +199,46 @@ def test_s16_refused_before_it_is_read(fake):
     assert fake.complete(prompt="<ok$|")["choices"][0]["text"] == "ok"
 
 
+@pytest.mark.parametrize("headers, named", [
+    ("Content-Length: 14\r\nContent-Length: 5\r\n", "Content-Length is given as 14 and 5"),
+    ("Content-Length: 5\r\nContent-Length: 14\r\n", "Content-Length is given as 5 and 14"),
+    ("Content-Length: 14\r\nTransfer-Encoding: chunked\r\n", "both given"),
+    ("Transfer-Encoding: chunked\r\nContent-Length: 14\r\n", "both given"),
+    ("Transfer-Encoding: gzip\r\n", 'Transfer-Encoding is "gzip", expected chunked'),
+    ("Transfer-Encoding: gzip, chunked\r\n", 'Transfer-Encoding is "gzip, chunked"'),
+    ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "expected chunked, once"),
+    ("Expect: 100-continue\r\nContent-Length: 14\r\nTransfer-Encoding: chunked\r\n", "both given"),
+])
+def test_a_doubtful_end_of_the_body_is_refused(fake, headers, named):
+    """The connection is closed after it: what follows could be the body or another request."""
+    with fake.connect() as s:
+        s.settimeout(60)
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode() + b'{"prompt":"x"}')
+        status, head, body = read_reply(s)
+        error = json.loads(body)["error"]
+        assert status == 400 and error["type"] == "invalid_request_error" and named in error["message"]
+        assert s.recv(1) == b""
+
+
+def test_lengths_that_agree_are_plain(fake):
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    for coding, body in (("Content-Length: 14\r\nContent-Length: 14", b'{"prompt":"x"}'),
+                         ("Transfer-Encoding: Chunked", b'e\r\n{"prompt":"x"}\r\n0\r\n\r\n')):
+        assert raw_request(fake, f"{head}{coding}\r\n\r\n".encode() + body)[0] == 200
+
+
+def test_a_compressed_body_is_refused(fake):
+    for coding, status in (("gzip", 415), ("br", 415), ("identity", 200)):
+        reply = fake.post("/v1/completions", data=b'{"prompt":"x"}',
+                          headers={"Content-Type": "application/json", "Content-Encoding": coding})
+        assert reply.status_code == status and (status == 200 or f'"{coding}"' in reply.json()["error"]["message"])
+
+
+def test_a_nul_in_the_path_ends_nothing(fake):
+    status, _, body = raw_request(fake, b"GET /health%00x HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert status == 404 and "/health%00x" in json.loads(body)["error"]["message"]
+
+
 def test_an_error_leaves_the_connection_usable(fake):
     with fake.connect() as s:
         for _ in range(3):
