@@ -57,7 +57,7 @@ static enum status check_params(const struct sampler_params *p, uint32_t n_vocab
         {"top_p", p->top_p, 0, 1},
         {"min_p", p->min_p, 0, 1},
         {"typical_p", p->typical_p, 0, 1},
-        {"repeat_penalty", p->repeat_penalty, 0.01, 100},
+        {"repeat_penalty", p->repeat_penalty, 0.01f, 100},
         {"repeat_last_n", p->repeat_last_n, -1, 1 << 24},
         {"presence_penalty", p->presence_penalty, -100, 100},
         {"frequency_penalty", p->frequency_penalty, -100, 100},

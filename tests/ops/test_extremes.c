@@ -197,7 +197,7 @@ __attribute__((unused)) static void big_table_on(struct device *d)
         queue_write(d, QUEUE_COMPUTE, table, table_bytes - row_bytes, last, row_bytes, "test", &e),
         ST_OK);
     const struct variant_query query = {
-        .op = OP_EMBED, .dtype = DT_F32, .act = -1, .layout = -1, .n_tokens = 2, .k = K};
+        .op = OP_EMBED, .dtype = DT_F32, .act = -1, .layout = LAYOUT_FILE, .n_tokens = 2, .k = K};
     if (op_call_once(d, variant_choose(d, &query), &call, &e) != ST_OK)
         fail_msg("%s", e.text);
     assert_int_equal(

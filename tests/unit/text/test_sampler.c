@@ -541,6 +541,10 @@ static void parameters_out_of_range_are_named(void **state)
             fail_msg("\"%s\" does not name %s", e.text, names[i]);
         assert_null(s);
     }
+    struct sampler *least; /* the bound of the API, as a float */
+    base.repeat_penalty = 0.01f;
+    assert_int_equal(sampler_open(&base, N, &least, NULL), ST_OK);
+    sampler_close(least);
 }
 
 static void own_functions_are_exact(void **state)
