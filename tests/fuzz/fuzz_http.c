@@ -72,17 +72,21 @@ static void on_finished(void *user, struct exchange *x, bool complete)
         abort();
 }
 
-static void on_too_large(void *user, struct exchange *x, struct strbuf *text)
+static unsigned on_refusal(void *user, struct exchange *x, const char *framing, struct strbuf *text)
 {
     (void)user;
     (void)x;
     strbuf_puts(text, "{}");
+    return framing ? 400 : 413;
 }
 
 static void open_server(void)
 {
-    static const struct http_handlers handlers = {NULL,        on_headers,  on_request,
-                                                  on_writable, on_finished, on_too_large};
+    static const struct http_handlers handlers = {.headers = on_headers,
+                                                  .request = on_request,
+                                                  .writable = on_writable,
+                                                  .finished = on_finished,
+                                                  .refusal = on_refusal};
     static const struct http_options options = {.body_bytes = 4096,
                                                 .header_bytes = 8192,
                                                 .connections = 16,
