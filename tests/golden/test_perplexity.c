@@ -1,6 +1,6 @@
-/* Perplexity of SmolLM2 over text.txt, counted as llama.cpp's tool does, against llama.cpp's own
- * (perplexity.txt): at most 0.5 % above it, and at least what the exact forward pass gives, less
- * 0.5 % (both engines round activations to int8, and either may lose a little less by it). */
+/* Perplexity of SmolLM2 over text.txt, counted as llama.cpp's tool does: within 0.5 % of
+ * llama.cpp's own (perplexity.txt; README.md says how that varies), and near what the exact forward
+ * pass gives: both engines round activations to int8, which costs llama.cpp 0.6 to 1.2 %. */
 #include "tests/golden/smollm2.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 #define N_CTX     512
 #define EXACT     12.82723 /* made by make_exact_perplexity.py */
 #define TOLERANCE 1.005
+#define ROUNDING  1.01 /* most that int8 activations may cost */
 
 static char path[4096];
 
@@ -82,6 +83,8 @@ static void perplexity_is_llama_cpp_s(void **state)
     double own = exp(sum / (n_chunks * (N_CTX / 2 - 1))), golden = read_golden("perplexity");
     print_message("perplexity %.4f, llama.cpp %.4f, exact %.4f\n", own, golden, EXACT);
     assert_true(own <= golden * TOLERANCE);
+    assert_true(own >= golden / TOLERANCE);
+    assert_true(own <= EXACT * ROUNDING);
     assert_true(own >= EXACT / TOLERANCE);
     token_list_free(&tokens);
     smollm2_close(&s);
