@@ -60,7 +60,8 @@ static void load(const struct device_list *devices, uint32_t index, const struct
                  bool stepwise, struct loaded *l)
 {
     struct err e = {0};
-    const struct engine_options options = {.stepwise = stepwise};
+    const struct engine_options options = {.device = {.cache_dir = getenv("OINFER_TEST_CACHE")},
+                                           .stepwise = stepwise};
     const struct load_options loading = {.n_ctx = 384, .n_batch = 256};
     if (engine_open(devices, index, &options, &l->engine, &e) != ST_OK ||
         model_load(l->engine, f, &loading, &l->model, &e) != ST_OK ||
