@@ -220,4 +220,5 @@ def test_spoilt_cache_files_are_made_again(real_binary, tiny_model, cache_copy, 
     for path, data in spoilt.items():
         path.write_bytes(data)
     assert run_once(real_binary, tiny_model, cache_copy) == expected
-    assert sum(path.read_bytes() != data for path, data in spoilt.items()) > len(files) // 2
+    # of the files of a build folder's cache, those of this model and device
+    assert sum(path.read_bytes() != data for path, data in spoilt.items()) >= 12
