@@ -4,8 +4,8 @@
 #
 #   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
 #
-# gcc/ everything; clang/ unit, op and fuzz tests; asan/ all but style and deploy under AddressSanitizer and UBSan; tsan/
-# what has threads under ThreadSanitizer, the server's tests with their faults among it. OINFER_BUILDS="dev asan" builds and runs only these presets.
+# gcc/ everything; clang/ unit and fuzz tests; asan/ unit, HTTP and fuzz tests under AddressSanitizer and UBSan; tsan/ what
+# has threads, and HTTP, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these presets.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"
@@ -49,8 +49,8 @@ for preset in ${OINFER_BUILDS:-dev clang asan tsan}; do
     build_preset "$preset" -DOINFER_PYTHON="$ROOT/.cache/venv/bin/python3"
     case $preset in
     dev) builds+=("gcc=$ROOT/build/dev") ;;
-    clang) builds+=("clang=$ROOT/build/clang:unit,ops,fuzz") ;;
-    asan) builds+=("asan=$ROOT/build/asan:unit,ops,golden,http,fault,fuzz") ;;
+    clang) builds+=("clang=$ROOT/build/clang:unit,fuzz") ;;
+    asan) builds+=("asan=$ROOT/build/asan:unit,http,fuzz") ;;
     tsan) builds+=("tsan=$ROOT/build/tsan:threads,http") ;;
     *) fail "OINFER_BUILDS names $preset; known: dev clang asan tsan" ;;
     esac
