@@ -56,9 +56,10 @@ struct exchange {
     enum reply_kind reply;
     unsigned status;
     bool body_complete, suspended, queued, ended, aborted;
-    bool refused;  /* answered past MHD: what still comes is thrown away */
-    bool was_full; /* the stream was not writable when last asked */
-    bool watching; /* `watch` is initialised */
+    bool announced; /* `headers` was called for it, so `finished` will be */
+    bool refused;   /* answered past MHD: what still comes is thrown away */
+    bool was_full;  /* the stream was not writable when last asked */
+    bool watching;  /* `watch` is initialised */
     uv_poll_t watch;
 };
 
@@ -408,6 +409,7 @@ static enum MHD_Result begin_exchange(struct http *h, struct exchange *x)
     if (!framing_is_plain(x, problem)) {
         refuse(x, problem, waits_for_100);
     } else {
+        x->announced = true;
         h->handlers.headers(h->handlers.user, x);
         if (announced_bytes(x) > h->options.body_bytes)
             refuse(x, NULL, waits_for_100);
@@ -482,7 +484,8 @@ static void on_completed(void *user, struct MHD_Connection *mhd, void **request,
     *request = NULL;
     x->connection->in_body = false;
     x->connection->since_ns = clock_now_ns();
-    h->handlers.finished(h->handlers.user, x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    if (x->announced)
+        h->handlers.finished(h->handlers.user, x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     close_exchange(x);
 }
 
