@@ -10,7 +10,7 @@ import time
 import pytest
 import requests
 
-from daemon import SANITIZED, Daemon, counter, poll, raw_request, read_reply, run_to_end
+from daemon import Daemon, counter, poll, raw_request, read_reply, run_to_end
 
 COMPLETION = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}"
 
@@ -39,7 +39,7 @@ def test_s11_a_client_that_leaves_is_noticed(start_fake, streamed):
     s.sendall(request_bytes(prompt="x", max_tokens=400, temperature=1, stream=streamed))
     assert poll(lambda: any(t.get("predicted_n", 0) >= 2 for t in daemon.get("/slots").json()))
     s.close()
-    assert daemon.wait_idle(60) < 10  # the whole answer takes 20 s
+    assert daemon.wait_idle(60) < 1  # the whole answer takes 20 s
     assert daemon.complete(prompt="<ok$|")["choices"][0]["text"] == "ok"
 
 
@@ -52,7 +52,7 @@ def test_s11_a_queued_request_of_a_gone_client_never_runs(start_fake):
     second.sendall(request_bytes(prompt="y", max_tokens=400, temperature=1))
     assert poll(lambda: daemon.get("/health").json()["queued"] == 1)
     second.close()
-    assert poll(lambda: daemon.get("/health").json()["queued"] == 0)
+    assert poll(lambda: daemon.get("/health").json()["queued"] == 0, 1)
     assert read_reply(first)[0] == 200
     first.close()
     daemon.wait_idle(60)
@@ -66,7 +66,7 @@ def test_s12_cancel_in_the_prompt(start_fake):
     s.sendall(request_bytes(prompt="x" * 480, max_tokens=1))
     assert poll(lambda: any(t["state"] == "prefill" for t in daemon.get("/slots").json()))
     s.close()
-    assert daemon.wait_idle(60) < 6  # the whole prompt takes 12 s
+    assert daemon.wait_idle(60) < 1  # the whole prompt takes 12 s
 
 
 def test_a_half_sent_request_that_ends(fake):
@@ -74,7 +74,7 @@ def test_a_half_sent_request_that_ends(fake):
     for part in (b"POST /v1/comp", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
         with fake.connect() as s:
             s.sendall(part)
-    assert poll(lambda: fake.open_files() <= before)
+    assert poll(lambda: fake.open_files() <= before, 2)
     assert fake.complete(prompt="<ok$|")["choices"][0]["text"] == "ok"
 
 
@@ -98,7 +98,7 @@ def test_clients_that_leave_at_random(start_fake):
         daemon.wait_idle(60)
     rounds(200)
     files, memory = daemon.open_files(), daemon.resident_kib()
-    rounds(200 if SANITIZED else 800)
+    rounds(800)
     assert poll(lambda: daemon.open_files() <= files + 2)
     assert daemon.resident_kib() < memory * 1.2 + 4096
     assert daemon.complete(prompt="<ok$|")["choices"][0]["text"] == "ok"
@@ -159,7 +159,7 @@ def test_s25_a_thousand_at_once(start_fake):
     stop.set()
     watcher.join()
     assert counts[200] >= 64 and sum(counts.values()) == 1000
-    assert slowest[0] < 5  # a shared test machine; the daemon itself needs well under 50 ms
+    assert slowest[0] < 1.0  # a shared test machine; the daemon itself needs well under 50 ms
 
 
 def test_fair_between_many_choices_and_one(start_fake):
@@ -191,7 +191,7 @@ def test_s33_many_requests_on_one_connection(fake):
     """S33: a connection is kept as long as the client wants."""
     with fake.connect() as s:
         data = request_bytes(prompt="<ok$|", max_tokens=4, timings="none")
-        for _ in range(300 if SANITIZED else 2000):
+        for _ in range(2000):
             s.sendall(data)
             reply = s.recv(65536)
             while not reply.endswith(b"}"):
@@ -210,15 +210,15 @@ def test_s33_pipelined_requests(fake):
 
 
 def test_s32_memory_stays_flat(start_fake):
-    """S32: resident memory does not grow with the number of requests. Under a sanitizer only its own checks count."""
+    """S32: resident memory does not grow with the number of requests."""
     daemon = start_fake()
 
     def rounds(n):
         for i in range(n):
             daemon.complete(prompt=f"<{i}$|" + "x" * (i % 300), max_tokens=9, n=1 + i % 3, logprobs=i % 4)
-    rounds(100 if SANITIZED else 300)
+    rounds(300)
     before = daemon.resident_kib()
-    rounds(100 if SANITIZED else 1200)
+    rounds(1200)
     assert daemon.resident_kib() <= before * 1.1 + 2048
 
 
@@ -230,21 +230,24 @@ def test_slow_headers_and_bodies_time_out(start_fake):
                  b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
         with daemon.connect() as s:
             s.sendall(part)
-            s.settimeout(30)
+            start = time.monotonic()
+            s.settimeout(5)
             while True:
                 try:
                     if s.recv(4096) == b"":
                         break
                 except ConnectionResetError:
                     break
+            assert time.monotonic() - start < 3
     with daemon.connect() as s:  # one byte now and then does not help
+        start = time.monotonic()
         try:
             for byte in (b"GET /health HTTP/1.1\r\nHost: " + b"x" * 100):
                 s.sendall(bytes([byte]))
                 time.sleep(0.05)
             pytest.fail("a slow header was waited for")
         except (BrokenPipeError, ConnectionResetError):
-            pass
+            assert time.monotonic() - start < 4
 
 
 def test_a_slow_reader_is_bounded(start_fake):
@@ -344,7 +347,7 @@ def test_s26_health_under_load(start_fake):
             times.append(time.monotonic() - start)
             time.sleep(0.05)
         assert all(job.result().status_code == 200 for job in jobs)
-    assert sorted(times)[len(times) // 2] < 0.2 and max(times) < 1.5
+    assert sorted(times)[len(times) // 2] < 0.05 and max(times) < 0.25
 
 
 def test_s29_health_while_loading(start_fake):
@@ -393,7 +396,7 @@ def test_s28_sigterm_drains(fake_binary):
         for future in running:
             assert future.result().status_code == 200
             assert future.result().json()["usage"]["completion_tokens"] == 40
-    assert daemon.wait() == 0
+    assert daemon.wait(10) == 0
 
 
 def test_s28_drain_has_a_limit(fake_binary):
@@ -403,7 +406,7 @@ def test_s28_drain_has_a_limit(fake_binary):
     assert poll(lambda: daemon.busy_slots() == 1)
     start = time.monotonic()
     daemon.signal(signal.SIGTERM)
-    assert daemon.wait() == 0 and time.monotonic() - start < 10  # the whole answer takes 20 s
+    assert daemon.wait(10) == 0 and time.monotonic() - start < 3
     assert read_reply(s)[0] == 503
 
 
@@ -421,7 +424,7 @@ def test_s28_sigterm_at_every_phase(fake_binary, phase):
         s.sendall(request_bytes(prompt="x" * 100)[:-50])
     start = time.monotonic()
     daemon.signal(signal.SIGTERM)
-    assert daemon.wait() == 0 and time.monotonic() - start < 10  # a whole answer takes 20 s
+    assert daemon.wait(10) == 0 and time.monotonic() - start < 4
     s.close()
 
 
@@ -434,7 +437,7 @@ def test_sigint_twice_ends_at_once(fake_binary):
     assert poll(lambda: refuses(daemon))
     assert daemon.process.poll() is None
     daemon.signal(signal.SIGINT)
-    assert daemon.wait(10) == 130  # the whole answer takes 20 s
+    assert daemon.wait(2) == 130
 
 
 # ---- the service manager ----

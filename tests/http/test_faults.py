@@ -37,10 +37,11 @@ def run_once(binary, model, folder, env=None):
 
 
 @pytest.fixture(scope="module")
-def cache(real_binary, tiny_model, warm_cache, tmp_path_factory):
-    """A cache that has everything that this model needs, shared where a test does not spoil it."""
-    run_once(real_binary, tiny_model, warm_cache)
-    return shutil.copytree(warm_cache, tmp_path_factory.mktemp("copy") / "cache", symlinks=True)
+def cache(real_binary, tiny_model, tmp_path_factory):
+    """A cache with what this model needs and nothing else, shared where a test does not spoil it."""
+    folder = tmp_path_factory.mktemp("cache")
+    run_once(real_binary, tiny_model, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -220,5 +221,4 @@ def test_spoilt_cache_files_are_made_again(real_binary, tiny_model, cache_copy, 
     for path, data in spoilt.items():
         path.write_bytes(data)
     assert run_once(real_binary, tiny_model, cache_copy) == expected
-    # of the files of a build folder's cache, those of this model and device
-    assert sum(path.read_bytes() != data for path, data in spoilt.items()) >= 12
+    assert sum(path.read_bytes() != data for path, data in spoilt.items()) > len(files) // 2

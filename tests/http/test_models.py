@@ -212,7 +212,7 @@ def test_s11_leaving_clients_free_the_slot(smol):
                           json={"prompt": "Tell me a story", "max_tokens": 2000, "stream": True, "ignore_eos": True})
     next(reply.iter_content(100))
     reply.close()
-    assert smol.wait_idle(60) < 3
+    assert smol.wait_idle(60) < 1
 
 
 def test_s12_leaving_in_a_long_prompt(smol):
@@ -225,7 +225,7 @@ def test_s12_leaving_in_a_long_prompt(smol):
     s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     assert poll(lambda: smol.busy_slots() == 1)
     s.close()
-    assert smol.wait_idle(60) < whole / 2  # one sub-batch of 512 tokens is an eighth of it
+    assert smol.wait_idle(60) < min(3, whole / 2)  # one sub-batch of 512 tokens is an eighth of it
 
 
 def test_s26_health_while_generating(smol):
@@ -238,16 +238,19 @@ def test_s26_health_while_generating(smol):
             assert smol.session.get(smol.url + "/health", timeout=10).status_code == 200
             times.append(time.monotonic() - start)
             time.sleep(0.02)
-    assert sorted(times)[len(times) // 2] < 0.2  # a shared test machine
+    assert sorted(times)[len(times) // 2] < 0.05
 
 
 def test_s30_warm_start(real_binary, smollm2, smol):
     """S30, D23: the kernels come from the cache the second time; the end of the first start has stored them."""
     Daemon(real_binary, "--model", smollm2).stop(300)
+    start = time.monotonic()
     warm = Daemon(real_binary, "--model", smollm2)
+    seconds = time.monotonic() - start
     loads = warm.get("/props").json()["memory"][0]["loads"]
     warm.stop()
     assert all(load["kernels_built"] == 0 for load in loads.values())
+    assert seconds < 20
 
 
 def test_same_text_on_host(real_binary, smollm2, smol):
