@@ -16,30 +16,6 @@
 
 #define SLOTS_SHOWN 256
 
-static void text_field(struct json *j, const char *key, const char *value)
-{
-    json_key(j, key);
-    json_text(j, value);
-}
-
-static void uint_field(struct json *j, const char *key, uint64_t value)
-{
-    json_key(j, key);
-    json_uint(j, value);
-}
-
-static void real_field(struct json *j, const char *key, double value)
-{
-    json_key(j, key);
-    json_real(j, value, 6);
-}
-
-static void bool_field(struct json *j, const char *key, bool value)
-{
-    json_key(j, key);
-    json_bool(j, value);
-}
-
 static void reply(struct service *s, struct exchange *x, unsigned status, struct strbuf *body)
 {
     route_reply(s, x, status, ROUTE_JSON, NULL, 0, body);
@@ -58,15 +34,16 @@ static void put_worker_health(struct json *j, struct service *s, uint32_t i)
     struct worker_status status;
     worker_status(s->workers[i], &status);
     json_open(j, '{');
-    text_field(j, "device", device_list_at(s->options.devices, s->options.device_indices[i])->name);
-    text_field(j, "status", worker_state_name(status.state));
-    uint_field(j, "bytes_done", status.bytes_done);
-    uint_field(j, "bytes_total", status.bytes_total);
-    uint_field(j, "kernels_built", status.kernels_built);
-    bool_field(j, "in_step", status.in_step);
-    real_field(j, "step_age_ms", age_ms(status.step_ns));
+    json_text_field(j, "device",
+                    device_list_at(s->options.devices, s->options.device_indices[i])->name);
+    json_text_field(j, "status", worker_state_name(status.state));
+    json_uint_field(j, "bytes_done", status.bytes_done);
+    json_uint_field(j, "bytes_total", status.bytes_total);
+    json_uint_field(j, "kernels_built", status.kernels_built);
+    json_bool_field(j, "in_step", status.in_step);
+    json_real_field(j, "step_age_ms", age_ms(status.step_ns));
     if (status.error.text[0] != '\0')
-        text_field(j, "error", status.error.text);
+        json_text_field(j, "error", status.error.text);
     json_close(j, '}');
 }
 
@@ -77,9 +54,9 @@ void info_health(struct service *s, struct exchange *x)
     struct json j = json_begin(&body);
     struct scheduler_counts counts = scheduler_counts(s->scheduler);
     json_open(&j, '{');
-    text_field(&j, "status", service_state_name(s->state));
-    uint_field(&j, "queued", counts.preparing + counts.queued);
-    uint_field(&j, "running", counts.running);
+    json_text_field(&j, "status", service_state_name(s->state));
+    json_uint_field(&j, "queued", counts.preparing + counts.queued);
+    json_uint_field(&j, "running", counts.running);
     json_key(&j, "devices");
     json_open(&j, '[');
     for (uint32_t i = 0; i < s->n_workers; i++)
@@ -94,23 +71,23 @@ void info_health(struct service *s, struct exchange *x)
 static void put_model(struct json *j, const struct hosted_model *m)
 {
     json_open(j, '{');
-    text_field(j, "id", m->id);
-    text_field(j, "object", "model");
+    json_text_field(j, "id", m->id);
+    json_text_field(j, "object", "model");
     json_key(j, "created");
     json_int(j, m->created_s);
-    text_field(j, "owned_by", "oinfer");
+    json_text_field(j, "owned_by", "oinfer");
     json_key(j, "meta");
     json_open(j, '{');
-    text_field(j, "name", m->info->name);
-    text_field(j, "architecture", m->info->architecture);
-    text_field(j, "quantisation", m->info->quantisation);
-    uint_field(j, "n_ctx", m->n_ctx);
-    uint_field(j, "n_ctx_train", m->info->n_ctx_train);
-    uint_field(j, "n_vocab", m->info->n_vocab);
-    uint_field(j, "n_embd", m->info->n_embd);
-    uint_field(j, "n_layer", m->info->n_layer);
-    uint_field(j, "n_params", m->info->n_params);
-    uint_field(j, "size", m->info->file_bytes);
+    json_text_field(j, "name", m->info->name);
+    json_text_field(j, "architecture", m->info->architecture);
+    json_text_field(j, "quantisation", m->info->quantisation);
+    json_uint_field(j, "n_ctx", m->n_ctx);
+    json_uint_field(j, "n_ctx_train", m->info->n_ctx_train);
+    json_uint_field(j, "n_vocab", m->info->n_vocab);
+    json_uint_field(j, "n_embd", m->info->n_embd);
+    json_uint_field(j, "n_layer", m->info->n_layer);
+    json_uint_field(j, "n_params", m->info->n_params);
+    json_uint_field(j, "size", m->info->file_bytes);
     json_close(j, '}');
     json_close(j, '}');
 }
@@ -121,7 +98,7 @@ void info_models(struct service *s, struct exchange *x)
     strbuf_init(&body, REPLY_CEILING_BYTES);
     struct json j = json_begin(&body);
     json_open(&j, '{');
-    text_field(&j, "object", "list");
+    json_text_field(&j, "object", "list");
     json_key(&j, "data");
     json_open(&j, '[');
     for (uint32_t i = 0; i < s->models->count; i++)
@@ -160,7 +137,7 @@ static void put_opened(struct json *j, struct service *s, struct worker *w)
     struct device_peaks peaks;
     const struct worker_facts *facts = worker_facts(w);
     worker_status(w, &status);
-    text_field(j, "status", worker_state_name(status.state));
+    json_text_field(j, "status", worker_state_name(status.state));
     if (facts == NULL)
         return;
     json_key(j, "caps");
@@ -168,9 +145,9 @@ static void put_opened(struct json *j, struct service *s, struct worker *w)
     json_key(j, "peaks");
     if (worker_peaks(w, &peaks)) {
         json_open(j, '{');
-        real_field(j, "read_gb_s", peaks.read_gb_s);
-        real_field(j, "copy_gb_s", peaks.copy_gb_s);
-        real_field(j, "f32_gflop_s", peaks.f32_gflop_s);
+        json_real_field(j, "read_gb_s", peaks.read_gb_s);
+        json_real_field(j, "copy_gb_s", peaks.copy_gb_s);
+        json_real_field(j, "f32_gflop_s", peaks.f32_gflop_s);
         json_close(j, '}');
     } else {
         json_null(j); /* the next time they are there */
@@ -198,24 +175,24 @@ static void put_device(struct json *j, struct service *s, const struct device_in
 {
     struct worker *w = worker_on(s, d->index);
     json_open(j, '{');
-    uint_field(j, "index", d->index);
-    text_field(j, "name", d->name);
-    text_field(j, "kind", device_kind_name(d->kind));
-    text_field(j, "vendor", d->vendor);
-    text_field(j, "platform", d->platform);
-    text_field(j, "driver", d->driver);
-    text_field(j, "version", d->version);
-    text_field(j, "uuid", d->uuid);
-    bool_field(j, "available", d->available);
-    text_field(j, "note", d->note);
-    uint_field(j, "compute_units", d->compute_units);
-    uint_field(j, "max_work_group", d->max_work_group);
-    uint_field(j, "clock_mhz", d->clock_mhz);
-    uint_field(j, "global_bytes", d->global_bytes);
-    uint_field(j, "max_alloc_bytes", d->max_alloc_bytes);
-    uint_field(j, "local_bytes", d->local_bytes);
-    bool_field(j, "unified_memory", d->unified_memory);
-    bool_field(j, "in_use", w != NULL);
+    json_uint_field(j, "index", d->index);
+    json_text_field(j, "name", d->name);
+    json_text_field(j, "kind", device_kind_name(d->kind));
+    json_text_field(j, "vendor", d->vendor);
+    json_text_field(j, "platform", d->platform);
+    json_text_field(j, "driver", d->driver);
+    json_text_field(j, "version", d->version);
+    json_text_field(j, "uuid", d->uuid);
+    json_bool_field(j, "available", d->available);
+    json_text_field(j, "note", d->note);
+    json_uint_field(j, "compute_units", d->compute_units);
+    json_uint_field(j, "max_work_group", d->max_work_group);
+    json_uint_field(j, "clock_mhz", d->clock_mhz);
+    json_uint_field(j, "global_bytes", d->global_bytes);
+    json_uint_field(j, "max_alloc_bytes", d->max_alloc_bytes);
+    json_uint_field(j, "local_bytes", d->local_bytes);
+    json_bool_field(j, "unified_memory", d->unified_memory);
+    json_bool_field(j, "in_use", w != NULL);
     if (w != NULL)
         put_opened(j, s, w);
     json_close(j, '}');
@@ -235,10 +212,10 @@ void info_devices(struct service *s, struct exchange *x)
     strbuf_init(&body, REPLY_CEILING_BYTES);
     struct json j = json_begin(&body);
     json_open(&j, '{');
-    text_field(&j, "object", "list");
+    json_text_field(&j, "object", "list");
     json_key(&j, "data");
     put_devices(&j, s);
-    text_field(&j, "hint", device_list_hint(s->options.devices));
+    json_text_field(&j, "hint", device_list_hint(s->options.devices));
     json_close(&j, '}');
     reply(s, x, 200, &body);
 }
@@ -248,24 +225,24 @@ void info_devices(struct service *s, struct exchange *x)
 static void put_load(struct json *j, const struct load_report *r)
 {
     json_open(j, '{');
-    uint_field(j, "weights_bytes", r->weights_bytes);
-    uint_field(j, "kv_bytes", r->kv_bytes);
-    uint_field(j, "scratch_bytes", r->scratch_bytes);
-    uint_field(j, "in_place_bytes", r->in_place_bytes);
-    uint_field(j, "upload_bytes", r->upload_bytes);
-    real_field(j, "upload_gb_s", r->upload_gb_s);
-    real_field(j, "overlap_ms", r->overlap_ms);
-    real_field(j, "load_ms", r->load_ms);
-    real_field(j, "build_ms", r->build_ms);
-    uint_field(j, "kernels_built", r->kernels_built);
-    uint_field(j, "kernels_cached", r->kernels_cached);
+    json_uint_field(j, "weights_bytes", r->weights_bytes);
+    json_uint_field(j, "kv_bytes", r->kv_bytes);
+    json_uint_field(j, "scratch_bytes", r->scratch_bytes);
+    json_uint_field(j, "in_place_bytes", r->in_place_bytes);
+    json_uint_field(j, "upload_bytes", r->upload_bytes);
+    json_real_field(j, "upload_gb_s", r->upload_gb_s);
+    json_real_field(j, "overlap_ms", r->overlap_ms);
+    json_real_field(j, "load_ms", r->load_ms);
+    json_real_field(j, "build_ms", r->build_ms);
+    json_uint_field(j, "kernels_built", r->kernels_built);
+    json_uint_field(j, "kernels_cached", r->kernels_cached);
     json_key(j, "replaced");
     json_open(j, '[');
     for (uint32_t i = 0; i < r->n_replaced; i++) {
         json_open(j, '{');
-        text_field(j, "op", r->replaced[i].op);
-        text_field(j, "variant", r->replaced[i].variant);
-        text_field(j, "reason", r->replaced[i].reason);
+        json_text_field(j, "op", r->replaced[i].op);
+        json_text_field(j, "variant", r->replaced[i].variant);
+        json_text_field(j, "reason", r->replaced[i].reason);
         json_close(j, '}');
     }
     json_close(j, ']');
@@ -275,13 +252,13 @@ static void put_load(struct json *j, const struct load_report *r)
 static void put_memory(struct json *j, const struct device_memory *m)
 {
     json_open(j, '{');
-    uint_field(j, "used_bytes", m->used_bytes);
-    uint_field(j, "peak_bytes", m->peak_bytes);
-    uint_field(j, "limit_bytes", m->limit_bytes);
-    uint_field(j, "weights_bytes", m->weights_bytes);
-    uint_field(j, "kv_bytes", m->kv_bytes);
-    uint_field(j, "scratch_bytes", m->scratch_bytes);
-    uint_field(j, "staging_bytes", m->staging_bytes);
+    json_uint_field(j, "used_bytes", m->used_bytes);
+    json_uint_field(j, "peak_bytes", m->peak_bytes);
+    json_uint_field(j, "limit_bytes", m->limit_bytes);
+    json_uint_field(j, "weights_bytes", m->weights_bytes);
+    json_uint_field(j, "kv_bytes", m->kv_bytes);
+    json_uint_field(j, "scratch_bytes", m->scratch_bytes);
+    json_uint_field(j, "staging_bytes", m->staging_bytes);
     json_close(j, '}');
 }
 
@@ -294,9 +271,9 @@ static void put_bills(struct json *j, struct service *s)
         const struct worker_facts *facts = worker_facts(s->workers[i]);
         worker_status(s->workers[i], &status);
         json_open(j, '{');
-        text_field(j, "device",
-                   device_list_at(s->options.devices, s->options.device_indices[i])->name);
-        text_field(j, "status", worker_state_name(status.state));
+        json_text_field(j, "device",
+                        device_list_at(s->options.devices, s->options.device_indices[i])->name);
+        json_text_field(j, "status", worker_state_name(status.state));
         json_key(j, "memory");
         put_memory(j, &status.memory);
         json_key(j, "loads");
@@ -315,10 +292,10 @@ static void put_model_props(struct json *j, struct service *s, const struct host
 {
     static const char *const kinds[] = {"spm", "bpe", "wpm"};
     json_open(j, '{');
-    text_field(j, "id", m->id);
-    text_field(j, "path", m->info->path);
-    text_field(j, "architecture", m->info->architecture);
-    uint_field(j, "n_ctx", m->n_ctx);
+    json_text_field(j, "id", m->id);
+    json_text_field(j, "path", m->info->path);
+    json_text_field(j, "architecture", m->info->architecture);
+    json_uint_field(j, "n_ctx", m->n_ctx);
     json_key(j, "slots");
     json_int(j, s->config->slots);
     json_key(j, "chat_template");
@@ -326,14 +303,14 @@ static void put_model_props(struct json *j, struct service *s, const struct host
         json_text(j, m->info->chat_template);
     else
         json_null(j);
-    text_field(j, "tokenizer", kinds[tokenizer_kind_of(m->tokenizer)]);
-    text_field(j, "pre_tokenizer", tokenizer_pre(m->tokenizer));
+    json_text_field(j, "tokenizer", kinds[tokenizer_kind_of(m->tokenizer)]);
+    json_text_field(j, "pre_tokenizer", tokenizer_pre(m->tokenizer));
     json_key(j, "bos");
     json_int(j, tokenizer_bos(m->tokenizer));
     json_key(j, "eos");
     json_int(j, tokenizer_eos(m->tokenizer));
-    bool_field(j, "adds_bos", tokenizer_adds_bos(m->tokenizer));
-    bool_field(j, "infill", tokenizer_has_infill(m->tokenizer));
+    json_bool_field(j, "adds_bos", tokenizer_adds_bos(m->tokenizer));
+    json_bool_field(j, "infill", tokenizer_has_infill(m->tokenizer));
     json_close(j, '}');
 }
 
@@ -345,7 +322,7 @@ static void put_options(struct json *j, const struct config *c)
     for (uint32_t i = 0; i < config_option_count; i++) {
         strbuf_clear(&value);
         config_print_value(c, &config_options[i], &value);
-        text_field(j, config_options[i].name, strbuf_text(&value));
+        json_text_field(j, config_options[i].name, strbuf_text(&value));
     }
     json_close(j, '}');
     strbuf_free(&value);
@@ -357,8 +334,8 @@ void info_props(struct service *s, struct exchange *x)
     strbuf_init(&body, REPLY_CEILING_BYTES);
     struct json j = json_begin(&body);
     json_open(&j, '{');
-    text_field(&j, "version", OINFER_VERSION);
-    text_field(&j, "status", service_state_name(s->state));
+    json_text_field(&j, "version", OINFER_VERSION);
+    json_text_field(&j, "status", service_state_name(s->state));
     json_key(&j, "models");
     json_open(&j, '[');
     for (uint32_t i = 0; i < s->models->count; i++)
@@ -395,20 +372,23 @@ static void put_slot(struct json *j, struct service *s, uint32_t worker,
                      const struct slot_status *t)
 {
     json_open(j, '{');
-    uint_field(j, "id", t->slot);
-    text_field(j, "model", s->models->items[t->model].id);
-    text_field(j, "device",
-               device_list_at(s->options.devices, s->options.device_indices[worker])->name);
-    text_field(j, "state", !t->busy ? "idle" : t->n_evaluated < t->n_prompt ? "prefill" : "decode");
-    bool_field(j, "is_processing", t->busy);
-    uint_field(j, "job", t->job);
-    uint_field(j, "n_ctx", s->models->items[t->model].n_ctx);
-    uint_field(j, "n_timeline", t->n_timeline);
+    json_uint_field(j, "id", t->slot);
+    json_text_field(j, "model", s->models->items[t->model].id);
+    json_text_field(j, "device",
+                    device_list_at(s->options.devices, s->options.device_indices[worker])->name);
+    json_text_field(j, "state",
+                    !t->busy                       ? "idle"
+                    : t->n_evaluated < t->n_prompt ? "prefill"
+                                                   : "decode");
+    json_bool_field(j, "is_processing", t->busy);
+    json_uint_field(j, "job", t->job);
+    json_uint_field(j, "n_ctx", s->models->items[t->model].n_ctx);
+    json_uint_field(j, "n_timeline", t->n_timeline);
     if (t->busy) {
-        uint_field(j, "prompt_n", t->n_prompt);
-        uint_field(j, "evaluated_n", t->n_evaluated);
-        uint_field(j, "cache_n", t->n_cached);
-        uint_field(j, "predicted_n", t->n_predicted);
+        json_uint_field(j, "prompt_n", t->n_prompt);
+        json_uint_field(j, "evaluated_n", t->n_evaluated);
+        json_uint_field(j, "cache_n", t->n_cached);
+        json_uint_field(j, "predicted_n", t->n_predicted);
         if (s->config->show_prompts)
             put_prompt(j, s, t->job);
     }

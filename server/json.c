@@ -159,3 +159,36 @@ void json_null(struct json *j)
     separate(j);
     strbuf_puts(j->out, "null");
 }
+
+void json_text_field(struct json *j, const char *key, const char *text)
+{
+    json_key(j, key);
+    json_text(j, text);
+}
+
+void json_uint_field(struct json *j, const char *key, uint64_t value)
+{
+    json_key(j, key);
+    json_uint(j, value);
+}
+
+void json_real_field(struct json *j, const char *key, double value)
+{
+    json_key(j, key);
+    json_real(j, value, JSON_DIGITS);
+}
+
+void json_bool_field(struct json *j, const char *key, bool value)
+{
+    json_key(j, key);
+    json_bool(j, value);
+}
+
+void json_figure_field(struct json *j, const char *key, double value)
+{
+    json_key(j, key);
+    if (value > 0)
+        json_real(j, value, JSON_DIGITS);
+    else
+        json_null(j);
+}

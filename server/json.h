@@ -31,6 +31,15 @@ void json_real(struct json *j, double value, int digits); /* significant digits 
 void json_bool(struct json *j, bool value);
 void json_null(struct json *j);
 
+/* A key and its value. */
+#define JSON_DIGITS 6 /* of figures for people */
+void json_text_field(struct json *j, const char *key, const char *text);
+void json_uint_field(struct json *j, const char *key, uint64_t value);
+void json_real_field(struct json *j, const char *key, double value); /* JSON_DIGITS */
+void json_bool_field(struct json *j, const char *key, bool value);
+/* null for 0 and below: a figure that could not be had. */
+void json_figure_field(struct json *j, const char *key, double value);
+
 /* Whether n bytes are valid UTF-8. */
 bool utf8_valid(const char *bytes, size_t n);
 /* Length of the valid UTF-8 sequence at the start of n bytes, 0 if there is none: no overlong

@@ -1,6 +1,8 @@
 /* A pushdown automaton for RFC 8259: one byte at a time, a bit for each open bracket. */
 #include "server/json_check.h"
 
+#include <cjson/cJSON.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -260,4 +262,17 @@ enum status json_check(const char *text, size_t n, struct err *e)
     }
     return next == EXPECT_NOTHING ? ST_OK
                                   : fail(&c, n == 0 ? "the body is empty" : "unexpected end");
+}
+
+enum status json_read(const char *body, size_t n, cJSON **out, struct fault *f)
+{
+    struct err e;
+    *out = NULL;
+    enum status status = json_check(body, n, &e);
+    if (status != ST_OK)
+        return fault_from_err(f, NULL, &e);
+    *out = cJSON_ParseWithLengthOpts(body, n, NULL, false);
+    return *out != NULL
+               ? ST_OK
+               : fault_set(f, FAULT_MEMORY, NULL, "out of memory while reading the request");
 }

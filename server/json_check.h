@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-#include "engine/base/err.h"
+#include "server/fault.h"
 
 #define JSON_MAX_DEPTH  64
 #define JSON_MAX_VALUES (512 * 1024) /* bounds the parser's memory: 64 bytes a value and more */
@@ -18,5 +18,10 @@
  * most JSON_MAX_DEPTH deep and JSON_MAX_VALUES large, without \u0000 and lone surrogates.
  * ST_INVALID says what is wrong at which byte. Any thread. */
 enum status json_check(const char *text, size_t n, struct err *e);
+
+/* Checks a request's body and parses it: *out is the caller's, who deletes it; NULL on failure.
+ * ST_NO_MEMORY, or as json_check. Any thread. */
+struct cJSON;
+enum status json_read(const char *body, size_t n, struct cJSON **out, struct fault *f);
 
 #endif

@@ -447,18 +447,6 @@ static enum status check_request(struct reader *r, enum request_route route)
     return ST_OK;
 }
 
-static enum status parse_text(const char *body, size_t n, cJSON **out, struct fault *f)
-{
-    struct err e;
-    enum status status = json_check(body, n, &e);
-    if (status != ST_OK)
-        return fault_from_err(f, NULL, &e);
-    *out = cJSON_ParseWithLengthOpts(body, n, NULL, false);
-    return *out != NULL
-               ? ST_OK
-               : fault_set(f, FAULT_MEMORY, NULL, "out of memory while reading the request");
-}
-
 void request_init(void)
 {
     cJSON_Hooks hooks = {.malloc_fn = mem_alloc, .free_fn = mem_free};
@@ -471,7 +459,7 @@ enum status request_parse(enum request_route route, const char *body, size_t n,
 {
     *out = NULL;
     cJSON *tree = NULL;
-    enum status status = parse_text(body, n, &tree, f);
+    enum status status = json_read(body, n, &tree, f);
     if (status != ST_OK)
         return status;
     struct reader r = {.fault = f, .limits = limits};

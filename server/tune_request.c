@@ -202,7 +202,6 @@ static enum status combine(struct reader *r)
 enum status tune_request_parse(const char *body, size_t n, struct tune_request *out,
                                struct fault *f)
 {
-    struct err e;
     struct reader r = {.r = out, .f = f};
     *out = (struct tune_request){0};
     for (size_t i = 0; i < FIELD_COUNT; i++) {
@@ -212,12 +211,10 @@ enum status tune_request_parse(const char *body, size_t n, struct tune_request *
         else if (fields[i].kind == CHOICE)
             memcpy((char *)out + fields[i].offset, &choice, sizeof choice);
     }
-    if (json_check(body, n, &e) != ST_OK)
-        return fault_from_err(f, NULL, &e);
-    cJSON *tree = cJSON_ParseWithLengthOpts(body, n, NULL, false);
-    if (tree == NULL)
-        return fault_set(f, FAULT_MEMORY, NULL, "out of memory while reading the request");
-    enum status st = read_fields(&r, tree);
+    cJSON *tree;
+    enum status st = json_read(body, n, &tree, f);
+    if (st == ST_OK)
+        st = read_fields(&r, tree);
     if (st == ST_OK)
         st = combine(&r);
     cJSON_Delete(tree);

@@ -7,12 +7,6 @@
 #include "engine/tune/store.h"
 #include "server/json.h"
 
-static void text_field(struct json *j, const char *key, const char *value)
-{
-    json_key(j, key);
-    json_text(j, value);
-}
-
 /* ---- fields ---- */
 
 static void put_number(struct json *j, double value)
@@ -54,8 +48,8 @@ static void put_default(struct json *j, const struct api_field *f)
 static void put_field(struct json *j, const struct api_field *f)
 {
     json_open(j, '{');
-    text_field(j, "name", f->name);
-    text_field(j, "type", f->type);
+    json_text_field(j, "name", f->name);
+    json_text_field(j, "type", f->type);
     json_key(j, "required");
     json_bool(j, isnan(f->fallback));
     if (f->has_range) {
@@ -70,7 +64,7 @@ static void put_field(struct json *j, const struct api_field *f)
         json_key(j, "choices");
         put_words(j, f->detail);
     } else {
-        text_field(j, "help", f->detail);
+        json_text_field(j, "help", f->detail);
     }
     json_close(j, '}');
 }
@@ -142,7 +136,7 @@ static void put_tunables(struct json *j, const struct catalogue_row *row)
     for (uint32_t i = 0; i < row->n_tunables; i++) {
         const struct tunable *t = &row->tunables[i];
         json_open(j, '{');
-        text_field(j, "name", t->name);
+        json_text_field(j, "name", t->name);
         json_key(j, "values");
         json_open(j, '[');
         for (uint32_t k = 0; k < t->n_values; k++)
@@ -171,8 +165,8 @@ static void put_record(struct json *j, uint32_t device, const struct tune_record
     json_open(j, '{');
     json_key(j, "device");
     json_uint(j, device);
-    text_field(j, "dtype", dtype_name(r->dtype));
-    text_field(j, "shape", shape_text(&r->shape, text));
+    json_text_field(j, "dtype", dtype_name(r->dtype));
+    json_text_field(j, "shape", shape_text(&r->shape, text));
     json_key(j, "params");
     json_open(j, '{');
     if (record_settings(r->settings, settings, &n, names, NULL) == ST_OK)
@@ -205,8 +199,8 @@ static void put_variant(struct json *j, enum api_op op, uint32_t i, const struct
                         const struct place *p)
 {
     json_open(j, '{');
-    text_field(j, "variant", row->variant);
-    text_field(j, "kernel", op_name(row->op));
+    json_text_field(j, "variant", row->variant);
+    json_text_field(j, "kernel", op_name(row->op));
     put_dtypes(j, op, i, row);
     put_caps(j, "needs", row->needs);
     put_tunables(j, row);
@@ -225,7 +219,7 @@ static void put_op(struct json *j, enum api_op op, const struct place *p)
     struct catalogue_row row;
     struct api_field field;
     json_open(j, '{');
-    text_field(j, "op", api_op_name(op));
+    json_text_field(j, "op", api_op_name(op));
     json_key(j, "fields");
     json_open(j, '[');
     for (uint32_t i = 0; api_field_at(op, i, &field); i++)
@@ -246,15 +240,15 @@ void ops_catalogue_json(struct strbuf *out, const struct ops_device *devices, ui
     const struct place place = {devices, n, tuned};
     struct json j = json_begin(out);
     json_open(&j, '{');
-    text_field(&j, "object", "list");
+    json_text_field(&j, "object", "list");
     json_key(&j, "devices");
     json_open(&j, '[');
     for (uint32_t d = 0; d < n; d++) {
         json_open(&j, '{');
         json_key(&j, "index");
         json_uint(&j, devices[d].info->index);
-        text_field(&j, "name", devices[d].info->name);
-        text_field(&j, "driver", devices[d].info->driver);
+        json_text_field(&j, "name", devices[d].info->name);
+        json_text_field(&j, "driver", devices[d].info->driver);
         put_caps(&j, "caps", devices[d].caps);
         json_close(&j, '}');
     }

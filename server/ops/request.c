@@ -191,7 +191,7 @@ static enum status read_number(struct reader *r, const struct field *field, cons
 static enum status read_integer(struct reader *r, const struct field *field, const cJSON *value,
                                 int64_t *out)
 {
-    double number;
+    double number = 0;
     const enum status status =
         read_number(r, field, field->name, value, field->min, field->max, true, &number);
     if (status == ST_OK)
@@ -457,16 +457,6 @@ static enum status read_inputs(struct reader *r, const struct op_part *parts, ui
 
 /* ---- all of it ---- */
 
-static enum status parse_text(const char *body, size_t n, cJSON **out, struct fault *f)
-{
-    struct err e;
-    const enum status status = json_check(body, n, &e);
-    if (status != ST_OK)
-        return fault_from_err(f, NULL, &e);
-    *out = cJSON_ParseWithLengthOpts(body, n, NULL, false);
-    return *out != NULL ? ST_OK : no_memory(f);
-}
-
 static void set_bench(struct op_request *r)
 {
     const struct op_fields *q = &r->fields;
@@ -507,7 +497,7 @@ enum status op_request_parse(enum api_op op, const char *body, size_t n,
     cJSON *tree = NULL;
     size_t bytes = n;
     *out = NULL;
-    enum status status = n > 0 ? parse_text(body, n, &tree, f) : parse_text("{}", 2, &tree, f);
+    enum status status = n > 0 ? json_read(body, n, &tree, f) : json_read("{}", 2, &tree, f);
     if (status != ST_OK)
         return status;
     for (uint32_t i = 0; i < n_parts; i++)

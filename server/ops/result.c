@@ -9,51 +9,15 @@
 #include "server/json.h"
 #include "server/ops/npy.h"
 
-#define DIGITS 6
-
-static void real_field(struct json *j, const char *key, double value)
-{
-    json_key(j, key);
-    json_real(j, value, DIGITS);
-}
-
-static void uint_field(struct json *j, const char *key, uint64_t value)
-{
-    json_key(j, key);
-    json_uint(j, value);
-}
-
-static void text_field(struct json *j, const char *key, const char *value)
-{
-    json_key(j, key);
-    json_text(j, value);
-}
-
-static void bool_field(struct json *j, const char *key, bool value)
-{
-    json_key(j, key);
-    json_bool(j, value);
-}
-
-/* A figure that is 0 where it could not be had. */
-static void real_or_null(struct json *j, const char *key, double value)
-{
-    json_key(j, key);
-    if (value > 0)
-        json_real(j, value, DIGITS);
-    else
-        json_null(j);
-}
-
 static void put_stats(struct json *j, const char *key, const struct opbench_stats *s)
 {
     json_key(j, key);
     json_open(j, '{');
-    real_field(j, "min", s->min_ns);
-    real_field(j, "median", s->median_ns);
-    real_field(j, "p95", s->p95_ns);
-    real_field(j, "mean", s->mean_ns);
-    real_field(j, "stddev", s->stddev_ns);
+    json_real_field(j, "min", s->min_ns);
+    json_real_field(j, "median", s->median_ns);
+    json_real_field(j, "p95", s->p95_ns);
+    json_real_field(j, "mean", s->mean_ns);
+    json_real_field(j, "stddev", s->stddev_ns);
     json_close(j, '}');
 }
 
@@ -83,33 +47,33 @@ static void put_verification(struct json *j, const struct opbench_row *row)
         return;
     }
     json_open(j, '{');
-    bool_field(j, "pass", row->pass);
-    real_field(j, "max_abs", row->max_abs);
-    real_field(j, "max_rel", row->max_rel);
-    real_field(j, "nmse", row->nmse);
+    json_bool_field(j, "pass", row->pass);
+    json_real_field(j, "max_abs", row->max_abs);
+    json_real_field(j, "max_rel", row->max_rel);
+    json_real_field(j, "nmse", row->nmse);
     if (row->reason[0] != '\0')
-        text_field(j, "reason", row->reason);
+        json_text_field(j, "reason", row->reason);
     json_close(j, '}');
 }
 
 static void put_row(struct json *j, const struct opbench_row *row)
 {
     json_open(j, '{');
-    text_field(j, "variant", row->variant);
+    json_text_field(j, "variant", row->variant);
     put_params(j, row->settings);
-    text_field(j, "status", row->status == ST_OK ? "ok" : status_name(row->status));
+    json_text_field(j, "status", row->status == ST_OK ? "ok" : status_name(row->status));
     if (row->status != ST_OK) {
-        text_field(j, "error", row->reason);
+        json_text_field(j, "error", row->reason);
         json_close(j, '}');
         return;
     }
     put_stats(j, "kernel_ns", &row->kernel);
     put_stats(j, "host_ns", &row->host);
-    real_field(j, "gflop_s", row->gflop_s);
-    real_field(j, "gb_s", row->gb_s);
-    real_or_null(j, "share_of_peak_flops", row->share_flops);
-    real_or_null(j, "share_of_peak_bandwidth", row->share_bandwidth);
-    real_or_null(j, "speedup_over_naive", row->speedup);
+    json_real_field(j, "gflop_s", row->gflop_s);
+    json_real_field(j, "gb_s", row->gb_s);
+    json_figure_field(j, "share_of_peak_flops", row->share_flops);
+    json_figure_field(j, "share_of_peak_bandwidth", row->share_bandwidth);
+    json_figure_field(j, "speedup_over_naive", row->speedup);
     put_verification(j, row);
     json_close(j, '}');
 }
@@ -118,15 +82,15 @@ static void put_transfers(struct json *j, const struct opbench_transfers *t)
 {
     json_key(j, "transfers");
     json_open(j, '{');
-    uint_field(j, "upload_bytes", t->upload_bytes);
-    real_field(j, "upload_ns", t->upload_ns);
-    uint_field(j, "download_bytes", t->download_bytes);
-    real_field(j, "download_ns", t->download_ns);
+    json_uint_field(j, "upload_bytes", t->upload_bytes);
+    json_real_field(j, "upload_ns", t->upload_ns);
+    json_uint_field(j, "download_bytes", t->download_bytes);
+    json_real_field(j, "download_ns", t->download_ns);
     json_key(j, "upload_beside_kernels");
     json_open(j, '{');
-    real_field(j, "compute_busy_ns", t->compute_busy_ns);
-    real_field(j, "transfer_busy_ns", t->transfer_busy_ns);
-    real_field(j, "overlap_ns", t->overlap_ns);
+    json_real_field(j, "compute_busy_ns", t->compute_busy_ns);
+    json_real_field(j, "transfer_busy_ns", t->transfer_busy_ns);
+    json_real_field(j, "overlap_ns", t->overlap_ns);
     json_close(j, '}');
     json_close(j, '}');
 }
@@ -152,7 +116,7 @@ static void put_arrays(struct json *j, const struct op_request *r)
             put_shape(j, x);
         else
             json_null(j); /* as long as the generator made it */
-        bool_field(j, "generated", r->bench.data.inputs[x->tensor] == NULL);
+        json_bool_field(j, "generated", r->bench.data.inputs[x->tensor] == NULL);
         json_close(j, '}');
     }
     json_close(j, '}');
@@ -163,18 +127,18 @@ static void put_device(struct json *j, const struct device_info *d,
 {
     json_key(j, "device");
     json_open(j, '{');
-    uint_field(j, "index", d->index);
-    text_field(j, "kind", device_kind_name(d->kind));
-    text_field(j, "name", d->name);
-    text_field(j, "vendor", d->vendor);
-    text_field(j, "platform", d->platform);
-    text_field(j, "driver", d->driver);
-    text_field(j, "version", d->version);
+    json_uint_field(j, "index", d->index);
+    json_text_field(j, "kind", device_kind_name(d->kind));
+    json_text_field(j, "name", d->name);
+    json_text_field(j, "vendor", d->vendor);
+    json_text_field(j, "platform", d->platform);
+    json_text_field(j, "driver", d->driver);
+    json_text_field(j, "version", d->version);
     json_key(j, "peaks");
     json_open(j, '{');
-    real_field(j, "read_gb_s", peaks->read_gb_s);
-    real_field(j, "copy_gb_s", peaks->copy_gb_s);
-    real_field(j, "f32_gflop_s", peaks->f32_gflop_s);
+    json_real_field(j, "read_gb_s", peaks->read_gb_s);
+    json_real_field(j, "copy_gb_s", peaks->copy_gb_s);
+    json_real_field(j, "f32_gflop_s", peaks->f32_gflop_s);
     json_close(j, '}');
     json_close(j, '}');
 }
@@ -232,11 +196,11 @@ static void put_output(struct json *j, const struct op_request *r,
         return;
     }
     json_open(j, '{');
-    text_field(j, "name", o->array.name);
-    text_field(j, "variant", result->rows[result->output_row].variant);
+    json_text_field(j, "name", o->array.name);
+    json_text_field(j, "variant", result->rows[result->output_row].variant);
     json_key(j, "shape");
     put_shape(j, &o->array);
-    text_field(j, "dtype", dtype_name(o->dtype));
+    json_text_field(j, "dtype", dtype_name(o->dtype));
     json_key(j, "data");
     json_open(j, '[');
     const uint64_t n = op_array_count(&o->array);
@@ -278,14 +242,14 @@ void op_result_json(struct strbuf *out, const struct op_request *r,
 {
     struct json j = json_begin(out);
     json_open(&j, '{');
-    text_field(&j, "op", api_op_name(r->op));
-    text_field(&j, "dtype", dtype_name(r->bench.dtype));
-    uint_field(&j, "seed", r->bench.data.seed);
-    uint_field(&j, "warmup", r->bench.warmup);
-    uint_field(&j, "iterations", r->bench.iterations);
+    json_text_field(&j, "op", api_op_name(r->op));
+    json_text_field(&j, "dtype", dtype_name(r->bench.dtype));
+    json_uint_field(&j, "seed", r->bench.data.seed);
+    json_uint_field(&j, "warmup", r->bench.warmup);
+    json_uint_field(&j, "iterations", r->bench.iterations);
     put_arrays(&j, r);
-    uint_field(&j, "bytes", result->bytes);
-    uint_field(&j, "flops", result->flops);
+    json_uint_field(&j, "bytes", result->bytes);
+    json_uint_field(&j, "flops", result->flops);
     put_device(&j, run->device, &result->peaks);
     json_key(&j, "results");
     json_open(&j, '[');
@@ -297,10 +261,10 @@ void op_result_json(struct strbuf *out, const struct op_request *r,
         put_output(&j, r, result);
     json_key(&j, "timings");
     json_open(&j, '{');
-    real_field(&j, "queue_ms", (double)run->queue_ns / 1e6);
-    real_field(&j, "run_ms", (double)run->run_ns / 1e6);
-    real_field(&j, "estimate_ms", result->estimate_ns / 1e6);
-    text_field(&j, "device", run->device->name);
+    json_real_field(&j, "queue_ms", (double)run->queue_ns / 1e6);
+    json_real_field(&j, "run_ms", (double)run->run_ns / 1e6);
+    json_real_field(&j, "estimate_ms", result->estimate_ns / 1e6);
+    json_text_field(&j, "device", run->device->name);
     json_close(&j, '}');
     json_close(&j, '}');
 }
