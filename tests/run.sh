@@ -5,7 +5,7 @@
 #   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
 #
 # gcc/ everything; clang/ unit and fuzz tests; asan/ unit, HTTP and fuzz tests under AddressSanitizer and UBSan; tsan/ what
-# has threads, and HTTP, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these presets.
+# has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these presets.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"

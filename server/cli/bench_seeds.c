@@ -120,6 +120,23 @@ static void put_variant(struct seeds *s, const cJSON *result, const char *what, 
     put_row(s, what, claim, best, "x naive", result != NULL ? "no such variant here" : why);
 }
 
+/* What the work-group size of a variant alone gains over its default; `fields` names both. */
+static void put_sizes(struct seeds *s, const char *what, double claim, const char *op,
+                      const char *fields, uint32_t standard_lws)
+{
+    char why[ERR_TEXT_BYTES] = "", unit[32];
+    double standard = 0, best = 0;
+    for (uint32_t lws = 32; lws <= 256; lws *= 2) {
+        char body[BODY_BYTES / 2];
+        snprintf(body, sizeof body, "%s,\"params\":{\"LWS\":%u}", fields, lws);
+        const double ns = time_of(s, op, body, why, sizeof why);
+        standard = lws == standard_lws ? ns : standard;
+        best = ns > 0 && (best <= 0 || ns < best) ? ns : best;
+    }
+    snprintf(unit, sizeof unit, "x %u items", standard_lws);
+    put_row(s, what, claim, best > 0 ? standard / best : 0, unit, why);
+}
+
 static void matmul_variants(struct seeds *s)
 {
     char why[ERR_TEXT_BYTES] = "";
@@ -129,18 +146,8 @@ static void matmul_variants(struct seeds *s)
     put_variant(s, all, "matmul 1024 f32, subgroup", 3.6, "subgroup", why);
     put_variant(s, all, "matmul 1024 f32, vectorised (vec4, vec8)", 5.4, "vec", why);
     cJSON_Delete(all);
-    double standard = 0, best = 0;
-    for (uint32_t lws = 32; lws <= 256; lws *= 2) {
-        char fields[BODY_BYTES];
-        snprintf(fields, sizeof fields,
-                 "\"m\":1024,\"n\":1024,\"k\":1024,\"variant\":\"naive\",\"params\":{\"LWS\":%u}",
-                 lws);
-        const double ns = time_of(s, "matmul", fields, why, sizeof why);
-        standard = lws == 64 ? ns : standard;
-        best = ns > 0 && (best <= 0 || ns < best) ? ns : best;
-    }
-    put_row(s, "matmul 1024 f32, work-group size of naive alone", 1.23,
-            best > 0 ? standard / best : 0, "x 64 items", why);
+    put_sizes(s, "matmul 1024 f32, work-group size of naive alone", 1.23, "matmul",
+              "\"m\":1024,\"n\":1024,\"k\":1024,\"variant\":\"naive\"", 64);
 }
 
 /* C = A B, the way it is first written: three loops on one core. Seconds; 0: no memory. */
@@ -224,19 +231,8 @@ static void fused_attention(struct seeds *s)
 static void gemv_variants(struct seeds *s)
 {
     char why[ERR_TEXT_BYTES] = "";
-    double standard = 0, best = 0;
-    for (uint32_t lws = 32; lws <= 256; lws *= 2) {
-        char fields[BODY_BYTES];
-        snprintf(
-            fields, sizeof fields,
-            "\"m\":4096,\"k\":4096,\"wtype\":\"q4_0\",\"variant\":\"rows\",\"params\":{\"LWS\":%u}",
-            lws);
-        const double ns = time_of(s, "gemv", fields, why, sizeof why);
-        standard = lws == 32 ? ns : standard;
-        best = ns > 0 && (best <= 0 || ns < best) ? ns : best;
-    }
-    put_row(s, "gemv 4096 q4_0, work-group size of rows alone", 1.47,
-            best > 0 ? standard / best : 0, "x 32 items", why);
+    put_sizes(s, "gemv 4096 q4_0, work-group size of rows alone", 1.47, "gemv",
+              "\"m\":4096,\"k\":4096,\"wtype\":\"q4_0\",\"variant\":\"rows\"", 32);
     const double naive =
         time_of(s, "gemv", "\"m\":4096,\"k\":4096,\"wtype\":\"q4_0\",\"variant\":\"naive\"", why,
                 sizeof why);

@@ -157,17 +157,6 @@ static bool same_shape(const struct npy *a, const struct op_array *x)
     return true;
 }
 
-static const char *npy_shape_text(const struct npy *a, char *text, size_t n)
-{
-    size_t used = (size_t)snprintf(text, n, "[");
-    for (uint32_t i = 0; i < a->n_dims && used < n; i++)
-        used +=
-            (size_t)snprintf(text + used, n - used, "%s%" PRIu64, i > 0 ? ", " : "", a->dims[i]);
-    if (used < n)
-        snprintf(text + used, n - used, "]");
-    return text;
-}
-
 enum status op__read_npy(struct op_request *r, struct op_array *x, const struct op_part *part,
                          struct fault *f)
 {
@@ -185,7 +174,8 @@ enum status op__read_npy(struct op_request *r, struct op_array *x, const struct 
     if (status != ST_OK)
         return status;
     if (!same_shape(&a, x))
-        return refuse(x, f, "npy: shape is %s, expected %s", npy_shape_text(&a, have, sizeof have),
+        return refuse(x, f, "npy: shape is %s, expected %s",
+                      op__dims_text(a.n_dims, a.dims, have, sizeof have),
                       op__shape_text(x, want, sizeof want));
     status = open_sink(r, x, &s, f);
     if (status != ST_OK)

@@ -144,5 +144,6 @@ enum status op__read_npy(struct op_request *r, struct op_array *x, const struct 
 uint64_t op_array_count(const struct op_array *x);
 /* "[2, 3]" */
 const char *op__shape_text(const struct op_array *x, char *text, size_t n);
+const char *op__dims_text(uint32_t n_dims, const uint64_t *dims, char *text, size_t n);
 
 #endif

@@ -391,13 +391,17 @@ enum status op__shape(struct op_request *r, struct fault *f)
     return shapes[r->op](r, f);
 }
 
-const char *op__shape_text(const struct op_array *x, char *text, size_t n)
+const char *op__dims_text(uint32_t n_dims, const uint64_t *dims, char *text, size_t n)
 {
     size_t used = (size_t)snprintf(text, n, "[");
-    for (uint32_t i = 0; i < x->n_dims && used < n; i++)
-        used +=
-            (size_t)snprintf(text + used, n - used, "%s%" PRIu64, i > 0 ? ", " : "", x->dims[i]);
+    for (uint32_t i = 0; i < n_dims && used < n; i++)
+        used += (size_t)snprintf(text + used, n - used, "%s%" PRIu64, i > 0 ? ", " : "", dims[i]);
     if (used < n)
         snprintf(text + used, n - used, "]");
     return text;
+}
+
+const char *op__shape_text(const struct op_array *x, char *text, size_t n)
+{
+    return op__dims_text(x->n_dims, x->dims, text, n);
 }
