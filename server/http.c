@@ -4,7 +4,8 @@
  * Traps that this file is shaped by: a suspended connection notices neither its client leaving nor
  * time passing (so the socket is watched by a uv_poll of our own, and the sweep looks at the
  * clock); suspended connections must all be resumed before the daemon stops; there is no body
- * limit; a response may be queued at the headers or after the body, but not in the middle of it.
+ * limit; a response may be queued at the headers or after the body, but not in the middle of it;
+ * what it cannot read it answers by itself (http_refuse.c).
  */
 #include "server/http.h"
 
@@ -21,6 +22,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "server/http_internal.h"
 
 #define STREAM_BLOCK_BYTES ((size_t)16 * 1024)
 #define LINGER_BYTES       ((size_t)1024 * 1024) /* read and thrown away after a 413 */
@@ -29,53 +31,6 @@
 #define TLS_PRIORITIES     "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1" /* in GnuTLS's words: 1.2 and later */
 #define FRAMING_BYTES      96u
 #define CLOSE_TURNS        16 /* MHD_run calls that let resumed connections end */
-
-/* A client's connection, for the limits in time. */
-struct connection {
-    struct connection *next, *previous;
-    struct MHD_Connection *mhd;
-    int fd;
-    bool served;       /* has had a request: may be idle between two */
-    uint64_t since_ns; /* start of the current wait for headers or a body; 0: none */
-    bool in_body;
-};
-
-enum reply_kind { REPLY_NONE, REPLY_WHOLE, REPLY_STREAM };
-
-struct exchange {
-    struct http *http;
-    struct connection *connection;
-    struct MHD_Response *response; /* made, not queued yet */
-    struct exchange *next, *previous;
-    char method[16];
-    char *path;
-    struct strbuf body;   /* of the request */
-    struct strbuf unsent; /* of a stream */
-    uint64_t received_bytes, arrived_ns;
-    void *data;
-    enum reply_kind reply;
-    unsigned status;
-    bool body_complete, suspended, queued, ended, aborted;
-    bool announced; /* `headers` was called for it, so `finished` will be */
-    bool refused;   /* answered past MHD: what still comes is thrown away */
-    bool was_full;  /* the stream was not writable when last asked */
-    bool watching;  /* `watch` is initialised */
-    uv_poll_t watch;
-};
-
-struct http {
-    uv_loop_t *loop;
-    uv_poll_t poll;
-    uv_timer_t timer, sweep;
-    struct MHD_Daemon *daemon;
-    struct http_options options;
-    struct http_handlers handlers;
-    struct connection *connections;
-    struct exchange *exchanges;
-    uint32_t n_connections;
-    uint32_t open_handles; /* of poll, timer, sweep, once closing */
-    bool quiesced, closing;
-};
 
 /* ---- driving the daemon ---- */
 
@@ -146,6 +101,16 @@ void exchange_abort(struct exchange *x)
 
 /* ---- the life of an exchange ---- */
 
+/* The path of a request target; an absolute one (http://host/path), which clients send to proxies,
+ * is the same here as its path (RFC 9112, 3.2.2). */
+static const char *skip_authority(const char *target)
+{
+    if (strncasecmp(target, "http://", 7) != 0 && strncasecmp(target, "https://", 8) != 0)
+        return target;
+    const char *path = strchr(strstr(target, "//") + 2, '/');
+    return path != NULL ? path : "/";
+}
+
 static struct exchange *open_exchange(struct http *h, struct connection *c, const char *method,
                                       const char *path)
 {
@@ -155,7 +120,7 @@ static struct exchange *open_exchange(struct http *h, struct connection *c, cons
     x->http = h;
     x->connection = c;
     snprintf(x->method, sizeof x->method, "%s", method);
-    x->path = mem_strdup(path);
+    x->path = mem_strdup(skip_authority(path));
     if (x->path == NULL) {
         mem_free(x);
         return NULL;
@@ -294,45 +259,14 @@ void exchange_end(struct exchange *x)
 /* Hands the response over to MHD, which holds its own reference. */
 static enum MHD_Result queue_response(struct exchange *x)
 {
-    enum MHD_Result result = MHD_queue_response(x->connection->mhd, x->status, x->response);
+    struct connection *c = x->connection;
+    c->replying = true;
+    enum MHD_Result result = MHD_queue_response(c->mhd, x->status, x->response);
+    c->replying = false;
     MHD_destroy_response(x->response);
     x->response = NULL;
     x->queued = true;
     return result;
-}
-
-/* Writes past MHD: what fits into the socket's buffer, through TLS where it is in use. */
-static void send_directly(struct connection *c, const struct strbuf *text)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    ssize_t sent = info != NULL && info->tls_session != NULL
-                       ? gnutls_record_send(info->tls_session, strbuf_text(text), text->length)
-                       : send(c->fd, strbuf_text(text), text->length, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0)
-        log_debug("a refusal could not be sent error=%zd", sent);
-}
-
-/* Refuses while the body is coming. MHD cannot queue a response then, and closing a socket with
- * unread data would destroy the answer on its way; so it is written past MHD (nothing else was
- * written for this request), our side is shut down, and a bounded rest of the body is thrown away.
- */
-static void refuse_body(struct exchange *x, const char *framing)
-{
-    struct strbuf text, reply;
-    strbuf_init(&text, 4096);
-    strbuf_init(&reply, 8192);
-    unsigned status = x->http->handlers.refusal(x->http->handlers.user, x, framing, &text);
-    strbuf_printf(&reply,
-                  "HTTP/1.1 %u %s\r\nConnection: close\r\n"
-                  "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                  status, MHD_get_reason_phrase_for(status), text.length, strbuf_text(&text));
-    send_directly(x->connection, &reply);
-    shutdown(x->connection->fd, SHUT_WR);
-    x->refused = true;
-    strbuf_free(&text);
-    strbuf_free(&reply);
-    strbuf_free(&x->body);
 }
 
 /* ---- what libmicrohttpd calls ---- */
@@ -344,75 +278,21 @@ static uint64_t announced_bytes(const struct exchange *x)
     return text != NULL ? strtoull(text, NULL, 10) : 0;
 }
 
-/* What the headers say of where the body ends. */
-struct framing {
-    const char *length, *coding;
-    char *problem; /* [FRAMING_BYTES] "": none yet */
-};
-
-static enum MHD_Result see_framing(void *user, enum MHD_ValueKind kind, const char *name,
-                                   const char *value)
-{
-    struct framing *f = user;
-    (void)kind;
-    value = value != NULL ? value : "";
-    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
-        if (f->length != NULL && strcmp(f->length, value) != 0)
-            snprintf(f->problem, FRAMING_BYTES, "Content-Length is given as %.24s and %.24s",
-                     f->length, value);
-        f->length = value;
-    } else if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
-        if (f->coding != NULL || strcasecmp(value, "chunked") != 0)
-            snprintf(f->problem, FRAMING_BYTES,
-                     "Transfer-Encoding is \"%.40s\", expected chunked, once", value);
-        f->coding = value;
-    }
-    return MHD_YES;
-}
-
-/* Whether the headers leave no doubt where the body ends. A proxy in front that reads doubtful ones
- * otherwise would take one client's bytes for another's request (RFC 9112, 6.1 and 6.3). */
-static bool framing_is_plain(const struct exchange *x, char *problem)
-{
-    struct framing f = {.problem = problem};
-    problem[0] = '\0';
-    MHD_get_connection_values(x->connection->mhd, MHD_HEADER_KIND, see_framing, &f);
-    if (problem[0] == '\0' && f.length != NULL && f.coding != NULL)
-        snprintf(problem, FRAMING_BYTES,
-                 "Content-Length and Transfer-Encoding are both given, expected one of them");
-    return problem[0] == '\0';
-}
-
-/* Refuses at the headers. A client that waits for 100 Continue gets an ordinary reply. */
-static void refuse(struct exchange *x, const char *framing, bool waits_for_100)
-{
-    struct strbuf text;
-    if (!waits_for_100) {
-        refuse_body(x, framing);
-        return;
-    }
-    if (x->reply != REPLY_NONE)
-        return;
-    strbuf_init(&text, 4096);
-    unsigned status = x->http->handlers.refusal(x->http->handlers.user, x, framing, &text);
-    exchange_reply(x, status, "application/json", NULL, 0, &text);
-}
-
 static enum MHD_Result begin_exchange(struct http *h, struct exchange *x)
 {
     struct connection *c = x->connection;
-    char problem[FRAMING_BYTES];
+    char problem[HTTP_FRAMING_BYTES];
     c->served = true;
     c->in_body = true;
     c->since_ns = clock_now_ns();
     bool waits_for_100 = exchange_header(x, MHD_HTTP_HEADER_EXPECT) != NULL;
-    if (!framing_is_plain(x, problem)) {
-        refuse(x, problem, waits_for_100);
+    if (!http__framing_is_plain(x, problem)) {
+        http__refuse(x, problem, waits_for_100);
     } else {
         x->announced = true;
         h->handlers.headers(h->handlers.user, x);
         if (announced_bytes(x) > h->options.body_bytes)
-            refuse(x, NULL, waits_for_100);
+            http__refuse(x, NULL, waits_for_100);
     }
     if (x->aborted)
         return MHD_NO;
@@ -427,7 +307,7 @@ static enum MHD_Result take_body(struct exchange *x, const char *bytes, size_t n
     if (x->refused)
         return x->received_bytes > limit + LINGER_BYTES ? MHD_NO : MHD_YES;
     if (x->received_bytes > limit) {
-        refuse_body(x, NULL);
+        http__refuse_body(x, NULL);
         return MHD_YES;
     }
     if (x->reply == REPLY_NONE && !strbuf_append(&x->body, bytes, n))
@@ -514,6 +394,7 @@ static void on_connection(void *user, struct MHD_Connection *mhd, void **context
     *context = c;
     if (c == NULL)
         return;
+    c->http = h;
     c->mhd = mhd;
     c->fd = info->connect_fd;
     c->since_ns = clock_now_ns();
@@ -620,7 +501,8 @@ enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options 
     h->handlers = *handlers;
     h->poll.data = h->timer.data = h->sweep.data = h;
     h->open_handles = 3;
-    h->daemon = start_daemon(h, listen_fd);
+    h->queue = http__find_queue();
+    h->daemon = h->queue != NULL ? start_daemon(h, listen_fd) : NULL;
     if (h->daemon == NULL) {
         close(listen_fd);
         mem_free(h);

@@ -25,6 +25,15 @@ struct http_header {
     const char *name, *value;
 };
 
+/* What of a request is refused before, or instead of, handling it. */
+enum http_refusal {
+    HTTP_REFUSE_SYNTAX,  /* it is not HTTP, or leaves doubt where its body ends */
+    HTTP_REFUSE_BODY,    /* the body is, or will be, over the limit */
+    HTTP_REFUSE_LINE,    /* the request line is over the limit of headers */
+    HTTP_REFUSE_HEADERS, /* the headers are over their limit */
+    HTTP_REFUSE_VERSION  /* neither HTTP/1.0 nor 1.1 */
+};
+
 /* What the owner does. `user` is passed back. */
 struct http_handlers {
     void *user;
@@ -38,9 +47,10 @@ struct http_handlers {
     /* The last call for x, which is freed afterwards. complete: the whole reply was handed to the
      * kernel. Called exactly once for each exchange that `headers` was called for. */
     void (*finished)(void *user, struct exchange *x, bool complete);
-    /* Appends the JSON text of a refusal and returns its HTTP status. framing: what is wrong with
-     * the headers that say where the body ends; NULL: the body is, or will be, over the limit. */
-    unsigned (*refusal)(void *user, struct exchange *x, const char *framing, struct strbuf *text);
+    /* Appends the JSON text of a refusal and returns its HTTP status. x NULL: its headers could not
+     * be read. detail: what is wrong, where more is known than the kind; else NULL. */
+    unsigned (*refusal)(void *user, struct exchange *x, enum http_refusal kind, const char *detail,
+                        struct strbuf *text);
 };
 
 struct http_options {

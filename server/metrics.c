@@ -15,7 +15,7 @@ static const struct {
 };
 
 static const unsigned statuses[METRICS_STATUSES] = {
-    200, 202, 400, 401, 404, 405, 413, 415, 429, METRICS_LEFT_EARLY, 500, 503};
+    200, 202, 400, 401, 404, 405, 413, 414, 415, 429, 431, METRICS_LEFT_EARLY, 500, 503};
 
 static const char *const route_paths[METRICS_ROUTES] = {
 #define ROUTE(method, path, key, handler) path,

@@ -211,18 +211,47 @@ static void on_finished(void *user, struct exchange *x, bool complete)
         completion_gone(s, j);
 }
 
-static unsigned on_refusal(void *user, struct exchange *x, const char *framing, struct strbuf *text)
+static void set_refusal(const struct service *s, enum http_refusal kind, const char *detail,
+                        struct fault *f)
+{
+    const long long header_bytes = s->config->header_bytes, body_bytes = s->config->body_bytes;
+    switch (kind) {
+    case HTTP_REFUSE_SYNTAX:
+        fault_set(f, FAULT_BAD_REQUEST, NULL, "%s",
+                  detail != NULL ? detail
+                                 : "this is not HTTP/1.1: the request line, a header, "
+                                   "Content-Length or the size of a chunk is wrong");
+        break;
+    case HTTP_REFUSE_BODY:
+        fault_set(f, FAULT_BODY, NULL, "the body is over the limit of %lld bytes", body_bytes);
+        break;
+    case HTTP_REFUSE_LINE:
+        fault_set(f, FAULT_LINE, NULL,
+                  "the request line does not fit into the %lld bytes for headers", header_bytes);
+        break;
+    case HTTP_REFUSE_HEADERS:
+        fault_set(f, FAULT_HEADERS, NULL, "the headers do not fit into the %lld bytes for them",
+                  header_bytes);
+        break;
+    case HTTP_REFUSE_VERSION:
+        fault_set(f, FAULT_VERSION, NULL, "HTTP/1.0 and HTTP/1.1 are spoken here, no other");
+        break;
+    }
+}
+
+static unsigned on_refusal(void *user, struct exchange *x, enum http_refusal kind,
+                           const char *detail, struct strbuf *text)
 {
     struct service *s = user;
     struct fault f;
-    if (framing != NULL)
-        fault_set(&f, FAULT_BAD_REQUEST, NULL, "%s", framing);
+    set_refusal(s, kind, detail, &f);
+    const unsigned status = fault_http_status(f.kind);
+    if (x != NULL)
+        route_count(s, x, status);
     else
-        fault_set(&f, FAULT_BODY, NULL, "the body is over the limit of %lld bytes",
-                  (long long)s->config->body_bytes);
-    route_count(s, x, fault_http_status(f.kind));
+        metrics_count_request(&s->metrics, METRICS_NO_ROUTE, status);
     reply_fault(text, &f);
-    return fault_http_status(f.kind);
+    return status;
 }
 
 struct http_handlers route_handlers(struct service *s)

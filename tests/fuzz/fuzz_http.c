@@ -1,8 +1,9 @@
 /* Fuzz target: what a client sends, on a real socket. The first byte says how it comes: in how many
  * pieces, and whether the client stops sending at the end. The rest goes to the server as it is, a
  * few exchanges are answered at once, early, as a stream or not at all. Whatever comes, each
- * exchange ends exactly once, what comes back begins like HTTP, and the connection goes when the
- * client does. */
+ * exchange ends exactly once, what comes back begins like HTTP and is never one of the library's
+ * own pages, and the connection goes when the client does. */
+#define _GNU_SOURCE /* memmem */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stddef.h>
@@ -72,12 +73,15 @@ static void on_finished(void *user, struct exchange *x, bool complete)
         abort();
 }
 
-static unsigned on_refusal(void *user, struct exchange *x, const char *framing, struct strbuf *text)
+static unsigned on_refusal(void *user, struct exchange *x, enum http_refusal kind,
+                           const char *detail, struct strbuf *text)
 {
+    static const unsigned statuses[] = {400, 413, 414, 431, 400};
     (void)user;
     (void)x;
+    (void)detail;
     strbuf_puts(text, "{}");
-    return framing ? 400 : 413;
+    return statuses[kind];
 }
 
 static void open_server(void)
@@ -122,6 +126,8 @@ static bool listen_to(int fd, size_t *n_received)
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return false;
         if (n > 0 && *n_received == 0 && (n < 5 || memcmp(block, "HTTP/", 5) != 0))
+            abort();
+        if (n > 0 && memmem(block, (size_t)n, "<html", 5) != NULL)
             abort();
         if (n > 0) {
             *n_received += (size_t)n;

@@ -1,5 +1,6 @@
 """Every way to be refused: the error table, and bodies made to break parsers. On the fake engine."""
 import json
+import re
 
 import pytest
 import requests
@@ -247,13 +248,64 @@ def test_an_error_leaves_the_connection_usable(fake):
                 assert read_reply(s)[0] == status
 
 
-def test_broken_requests(fake):
-    for data in (b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff\x16\x03\x01" * 20 + b"\r\n\r\n",
-                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-                 b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-                 b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100000 + b"\r\n\r\n"):
-        status, _, _ = raw_request(fake, data, seconds=15)
-        assert status in (0, 505) or 400 <= status < 500, (data[:40], status)
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+BROKEN = [
+    (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 400, "http_version"),
+    (b"GET / HTTP/0.9\r\nHost: x\r\n\r\n", 400, "http_version"),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, None),
+    (POST + b"Content-Length: -5\r\n\r\n", 400, None), (POST + b"Content-Length: five\r\n\r\n", 400, None),
+    (POST + b"Content-Length: 99999999999999999999\r\n\r\n", 413, "body_too_large"),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, None),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcdefghij\r\n", 400, None),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 413, "body_too_large"),
+    (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, "request_line_too_long"),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100000 + b"\r\n\r\n", 431, "headers_too_large"),
+    (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * 20000 + b"\r\n", 431, "headers_too_large")]
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["first", "after_another"])
+@pytest.mark.parametrize("data, status, code", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_not_http_gets_json_too(fake, data, status, code, before):
+    """Whatever a client sends, an error has the form of all errors; then the connection is closed."""
+    with fake.connect() as s:
+        s.settimeout(60)
+        try:
+            s.sendall(before + data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        if before:
+            assert read_reply(s)[0] == 200
+        got, head, body = read_reply(s)
+        error = json.loads(body)["error"]
+        assert got == status and "application/json" in head and "connection: close" in head.lower(), (head, body)
+        assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", code, None) and error["message"]
+        try:
+            assert s.recv(1) == b""
+        except ConnectionResetError:
+            pass
     assert fake.get("/health").status_code == 200
+
+
+def test_refused_requests_are_counted(start_fake):
+    daemon = start_fake()
+    for data, _, _ in BROKEN:
+        raw_request(daemon, data)
+    text = daemon.get("/metrics").text
+    counted = {(route, int(status)): int(n) for route, status, n in
+               re.findall(r'oinfer_requests_total\{route="([^"]*)",code="(\d+)"\} (\d+)', text)}
+    for status in (400, 413, 414, 431):
+        assert sum(n for key, n in counted.items() if key[1] == status) == sum(row[1] == status for row in BROKEN), counted
+
+
+def test_an_absolute_target_is_its_path(fake):
+    for target, status in ((b"http://elsewhere/health", 200), (b"HTTPS://x:1/health", 200), (b"http://elsewhere?/health", 404), (b"http://elsewhere", 404),
+                           (b"http:///health", 200), (b"http://elsewhere/nope", 404), (b"ftp://elsewhere/health", 404)):
+        assert raw_request(fake, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")[0] == status, target
+
+
+def test_what_has_no_form_at_all_gets_nothing(start_fake):
+    """No line that could be answered: the connection is closed, at once or with the time for headers."""
+    daemon = start_fake("--header-time", "1s")
+    for data in (b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff\x16\x03\x01" * 20 + b"\r\n\r\n"):
+        assert raw_request(daemon, data) == (0, "", b"")
+    assert daemon.get("/health").status_code == 200

@@ -82,6 +82,23 @@ def test_body_limits(secure, pair):
     assert received.startswith(b"HTTP/1.1 413") and b"body_too_large" in received
 
 
+@pytest.mark.parametrize("data, status", [
+    (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 400), (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: five\r\n\r\n", 400),
+    (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n", 414)])
+def test_what_is_not_http_gets_json_too(secure, pair, data, status):
+    context = ssl.create_default_context(cafile=pair[0])
+    with context.wrap_socket(secure.connect(), server_hostname="localhost") as s:
+        received = b""
+        try:
+            s.sendall(data)
+            while more := s.recv(65536):
+                received += more
+        except OSError:
+            pass
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert int(head.split()[1]) == status and json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
 def test_a_client_that_leaves_frees_its_slot(secure, pair):
     c = connect(secure, pair)
     c.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 400, "temperature": 1, "stream": True}))
