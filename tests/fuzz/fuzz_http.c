@@ -29,7 +29,7 @@ static void reply(struct exchange *x, unsigned status)
 {
     struct strbuf body;
     strbuf_init(&body, 4096);
-    strbuf_printf(&body, "%s %zu", exchange_method(x), strlen(exchange_path(x)));
+    strbuf_printf(&body, "%zu %zu", strlen(exchange_method(x)), strlen(exchange_path(x)));
     exchange_reply(x, status, "text/plain", NULL, 0, &body);
 }
 
