@@ -80,7 +80,7 @@ static void become_ready(struct service *s, uint32_t n_ready)
 /* Looks at the workers: loading is over when none of them loads any more. */
 static void update_state(struct service *s)
 {
-    uint32_t n_loading = 0, n_ready = 0;
+    uint32_t n_loading = 0, n_ready = 0, n_damaged = 0;
     uint64_t done = 0, total = 0;
     uint32_t kernels = 0;
     struct fault f;
@@ -89,6 +89,7 @@ static void update_state(struct service *s)
         worker_status(s->workers[i], &status);
         n_loading += status.state == WORKER_LOADING;
         n_ready += status.state == WORKER_READY;
+        n_damaged += status.damaged;
         done += status.bytes_done;
         total += status.bytes_total;
         kernels += status.kernels_built;
@@ -107,7 +108,8 @@ static void update_state(struct service *s)
     } else if (s->state == SERVICE_LOADING) {
         become_ready(s, n_ready);
     } else {
-        enum service_state state = n_ready == s->n_workers ? SERVICE_READY : SERVICE_DEGRADED;
+        enum service_state state =
+            n_ready == s->n_workers && n_damaged == 0 ? SERVICE_READY : SERVICE_DEGRADED;
         if (state != s->state)
             notify_status(service_state_name(state));
         s->state = state;
@@ -186,7 +188,7 @@ static void cancel_all(struct service *s)
 
 /* Whether every engine that works has made progress since the last sign of life, or has nothing to
  * do; and one is left that can, or may soon be opened again. A new process helps where a driver
- * does not let a lost device be opened. */
+ * does not let a lost device be opened, and where a model's file was damaged and is whole again. */
 static bool engines_progress(struct service *s)
 {
     bool usable = false;
@@ -195,7 +197,7 @@ static bool engines_progress(struct service *s)
         worker_status(s->workers[i], &status);
         usable |= status.state == WORKER_READY ||
                   (status.state == WORKER_LOST && status.n_failed_openings < HOPELESS);
-        if (!status.resting && status.progress_ns <= s->alive_ns)
+        if (status.damaged || (!status.resting && status.progress_ns <= s->alive_ns))
             return false;
     }
     return usable;

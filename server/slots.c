@@ -392,6 +392,8 @@ static enum status run_items(struct slots *s, struct batch *b, uint32_t first, u
     log_error("step failed job=%llu reason=%s", (unsigned long long)j->id,
               log_quote(quoted, sizeof quoted, e->text));
     fault_from_err(&f, NULL, e);
+    if (status == ST_IO)
+        s->host.damaged(s->host.user, e);
     forget_tokens(s, j);
     fail_job(s, j, &f);
     return ST_OK;

@@ -36,6 +36,8 @@ struct slots_host {
     /* Around each step of the engine. */
     void (*step_begins)(void *user);
     void (*step_ended)(void *user);
+    /* The model's file cannot be read any more: no step of it will succeed. */
+    void (*damaged)(void *user, const struct err *e);
 };
 
 struct slots;

@@ -108,6 +108,7 @@ static void describe_plans(const struct model *m, struct strbuf *out)
 static void deliver(void *user, struct job *j, bool done);
 static void step_begins(void *user);
 static void step_ended(void *user);
+static void damaged(void *user, const struct err *e);
 
 static enum status load_model(struct worker *w, uint32_t i, struct err *e)
 {
@@ -126,7 +127,8 @@ static enum status load_model(struct worker *w, uint32_t i, struct err *e)
                               .always_profile = w->options.engine.device.profiling,
                               .deliver = deliver,
                               .step_begins = step_begins,
-                              .step_ended = step_ended};
+                              .step_ended = step_ended,
+                              .damaged = damaged};
     w->n_models = i + 1;
     status = slots_open(&host, w->models[i], hosted, model_n_slots(w->models[i]), &w->slots[i], e);
     if (status != ST_OK)
@@ -312,6 +314,16 @@ static void step_ended(void *user)
     w->status.memory = memory;
     uv_mutex_unlock(&w->lock);
     w->unsaved = true; /* a step may have built kernels */
+}
+
+static void damaged(void *user, const struct err *e)
+{
+    struct worker *w = user;
+    uv_mutex_lock(&w->lock);
+    w->status.damaged = true;
+    w->status.error = *e;
+    uv_mutex_unlock(&w->lock);
+    notify(w);
 }
 
 /* Waits for a job, a wake-up or the end of `ns` (0: for ever); true: it was the end of `ns`. */

@@ -45,7 +45,8 @@ struct worker_status {
     uint32_t n_losses;           /* times that the device was lost */
     uint32_t n_failed_openings;  /* since it was lost last; 0 when it serves */
     struct device_memory memory; /* at the last step or load */
-    struct err error;            /* FAILED and LOST: why */
+    bool damaged;     /* a model's file cannot be read any more: a new process may help */
+    struct err error; /* FAILED, LOST and damaged: why */
 };
 
 /* What became known by loading, the first time; complete and immutable from WORKER_READY on. */

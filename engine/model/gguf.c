@@ -19,6 +19,8 @@
 
 #define SHARDS_MAX        1024
 #define SHARD_SUFFIX_FORM "-%05u-of-%05u.gguf"
+#define SAMPLES           16
+#define SAMPLE_BYTES      4096
 #define SHARD_SUFFIX_LEN  ((size_t)20) /* "-00001-of-00003.gguf" */
 
 /* Maps PATH read-only. An empty file stays unmapped, with no bytes. */
@@ -42,18 +44,12 @@ static enum status map_shard(const char *path, struct gguf_shard *shard, struct 
                          (long long)info.st_size);
         goto out;
     }
-    shard->mtime_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
     shard->n_bytes = (size_t)info.st_size;
     if (shard->n_bytes == 0)
         goto out;
-    void *bytes = mmap(NULL, shard->n_bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED) {
-        status = err_set(e, errno == ENOMEM ? ST_NO_MEMORY : ST_IO, "cannot map %zu bytes: %s",
-                         shard->n_bytes, strerror(errno));
-        goto out;
-    }
-    shard->bytes = bytes;
-    shard->mapped = true;
+    status = mapping_open(fd, shard->n_bytes, &shard->mapping, e);
+    if (status == ST_OK)
+        shard->bytes = mapping_bytes(shard->mapping);
 out:
     close(fd);
     return status;
@@ -62,8 +58,7 @@ out:
 static void close_shard(struct gguf_shard *shard)
 {
     gguf__free_tables(shard);
-    if (shard->mapped)
-        munmap((void *)(uintptr_t)shard->bytes, shard->n_bytes);
+    mapping_close(shard->mapping);
 }
 
 /* How many files the model says it has; 1 if it says nothing. */
@@ -160,14 +155,26 @@ static enum status index_tensors(struct gguf *g, struct err *e)
     return ST_OK;
 }
 
-/* Size and identity, from what is already in memory: sizes, times, headers. */
+/* Hash of pieces of the tensor data, evenly spread: all of it would have to be read. */
+static uint64_t sample_data(const unsigned char *data, size_t n)
+{
+    uint64_t hashes[SAMPLES];
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const size_t at = n / SAMPLES * i;
+        hashes[i] = XXH3_64bits(data + at, n - at < SAMPLE_BYTES ? n - at : SAMPLE_BYTES);
+    }
+    return XXH3_64bits(hashes, sizeof hashes);
+}
+
+/* Size and identity: sizes, headers, samples of the data. */
 static void sum_up(struct gguf *g)
 {
     for (size_t i = 0; i < g->n_shards; i++) {
         const struct gguf_shard *shard = &g->shards[i];
-        uint64_t head = shard->data_start < shard->n_bytes ? shard->data_start : shard->n_bytes;
-        uint64_t facts[4] = {g->identity, shard->n_bytes, (uint64_t)shard->mtime_ns,
-                             XXH3_64bits(shard->bytes, (size_t)head)};
+        size_t head =
+            shard->data_start < shard->n_bytes ? (size_t)shard->data_start : shard->n_bytes;
+        uint64_t facts[4] = {g->identity, shard->n_bytes, XXH3_64bits(shard->bytes, head),
+                             sample_data(shard->bytes + head, shard->n_bytes - head)};
         g->identity = XXH3_64bits(facts, sizeof facts);
         g->file_bytes += shard->n_bytes;
     }
@@ -289,7 +296,7 @@ uint64_t gguf_identity(const struct gguf *g)
 
 void gguf_will_need(const struct gguf *g, const struct gguf_tensor *t)
 {
-    if (!g->shards[t->shard].mapped)
+    if (g->shards[t->shard].mapping == NULL)
         return;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = (uintptr_t)t->data & ~(page - 1);
@@ -300,7 +307,7 @@ void gguf_will_need(const struct gguf *g, const struct gguf_tensor *t)
 
 void gguf_drop_pages(const struct gguf *g, const struct gguf_tensor *t)
 {
-    if (!g->shards[t->shard].mapped)
+    if (g->shards[t->shard].mapping == NULL)
         return;
     /* Only whole pages: the first and the last may hold parts of neighbours. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -335,4 +342,14 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
             low = middle + 1;
     }
     return NULL;
+}
+
+enum status gguf_check(const struct gguf *g, struct err *e)
+{
+    for (size_t i = 0; i < g->n_shards; i++) {
+        const struct mapping *m = g->shards[i].mapping;
+        if (m != NULL && mapping_check(m, e) != ST_OK)
+            return err_prefix(e, "%s, file %zu of %zu: ", g->path, i + 1, g->n_shards);
+    }
+    return ST_OK;
 }

@@ -60,8 +60,12 @@ void gguf_close(struct gguf *g); /* accepts NULL */
 const char *gguf_path(const struct gguf *g); /* "" for bytes in memory */
 uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_file_bytes(const struct gguf *g); /* all shards */
-/* Identity of the content, for caches: hash of size, mtime, header and tensor table. */
+/* Identity of the content, for caches: hash of size, header, tensor table and samples of the data.
+ */
 uint64_t gguf_identity(const struct gguf *g);
+/* Whether what is read from the mapping still is the file: ST_IO, with its path, when it was cut or
+ * a part of it could not be read. Any thread. */
+enum status gguf_check(const struct gguf *g, struct err *e);
 
 /* Tells the kernel that a tensor's pages will be / are no longer needed (madvise). */
 void gguf_will_need(const struct gguf *g, const struct gguf_tensor *t);

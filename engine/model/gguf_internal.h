@@ -7,6 +7,7 @@
 #ifndef OINFER_MODEL_GGUF_INTERNAL_H
 #define OINFER_MODEL_GGUF_INTERNAL_H
 
+#include "engine/base/mapping.h"
 #include "engine/base/mem.h"
 #include "engine/model/gguf.h"
 
@@ -23,8 +24,7 @@ struct gguf_kv {
 struct gguf_shard {
     const unsigned char *bytes;
     size_t n_bytes;
-    bool mapped;      /* bytes are a mapping of ours, to be unmapped */
-    int64_t mtime_ns; /* of the file; 0 for bytes in memory */
+    struct mapping *mapping; /* that bytes lie in; NULL: bytes in memory */
     uint32_t version;
     uint64_t alignment;
     uint64_t data_start; /* offset of the tensor data; may lie beyond the end without tensors */

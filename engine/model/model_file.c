@@ -105,6 +105,10 @@ enum status model_file_open(const char *path, struct model_file **out, struct er
         status = vocab_open(f->gguf, &f->tokenizer, e);
     if (status == ST_OK)
         status = copy_template(f, e);
+    if (f->gguf) { /* if it was cut meanwhile, that is why the others found zeros */
+        enum status file = gguf_check(f->gguf, e);
+        status = file != ST_OK ? file : status;
+    }
     if (status != ST_OK) {
         model_file_close(f);
         return status;

@@ -339,6 +339,10 @@ enum status model_step(struct model *m, struct step_item *items, uint32_t n_item
         status = run_rows(&s, m->batch.rows, list_rows(&s, m->batch.rows));
     if (status == ST_OK)
         status = run_greedy(&s, m->batch.rows);
+    if (weights_in_place_bytes(m->weights) > 0) { /* also why numbers may have gone wrong */
+        enum status file = gguf_check(m->file->gguf, e);
+        status = file != ST_OK ? file : status;
+    }
     for (uint32_t i = 0; i < n_items && status == ST_OK; i++)
         commit(&items[i]);
     return status;

@@ -217,6 +217,8 @@ enum status weights_load(struct weights *w, const struct gguf *f,
     }
     buffer_close(l.io[0]);
     buffer_close(l.io[1]);
+    const enum status file = gguf_check(f, e);
+    status = file != ST_OK ? file : status;
     report->upload_bytes = l.upload_bytes;
     return status;
 }

@@ -57,6 +57,41 @@ def cache_copy(cache, expected, tmp_path):
     return shutil.copytree(cache, tmp_path / "copy", symlinks=True)
 
 
+@pytest.fixture(scope="module")
+def tiny_f16(tmp_path_factory):
+    """A model whose weights every device on a CPU reads where the file is mapped."""
+    path = tmp_path_factory.mktemp("f16") / "f16.gguf"
+    subprocess.run([os.environ["OINFER"], "mkmodel", "--shape",
+                    "n_layer=2,n_embd=64,n_ff=128,n_head=4,n_head_kv=2,n_vocab=512,n_ctx=512", "--dtype", "f16",
+                    "-o", str(path)], check=True, capture_output=True)
+    return path
+
+
+class Notices:
+    """What a daemon tells the service manager."""
+
+    def __init__(self, folder):
+        self.path = str(folder / "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+
+    def until_silent(self, seconds=1, limit=30):
+        """Whether there comes a time of so many seconds without a sign of life."""
+        end = time.monotonic() + limit
+        quiet_from = time.monotonic()
+        self.socket.settimeout(seconds / 4)
+        while time.monotonic() < end and time.monotonic() - quiet_from < seconds:
+            try:
+                if b"WATCHDOG=1" in self.socket.recv(4096):
+                    quiet_from = time.monotonic()
+            except TimeoutError:
+                pass
+        return time.monotonic() - quiet_from >= seconds
+
+    def close(self):
+        self.socket.close()
+
+
 def preload(name):
     library = os.environ.get(name, "")
     if SANITIZED or not os.path.exists(library):
@@ -142,6 +177,34 @@ def test_a_file_that_cannot_be_read_is_one_sentence(real_binary, tiny_model, fau
     code, out, err = run_to_end(real_binary, "--config", tmp_path / "oinferd.conf", "--model", tiny_model,
                                 "--api-key-file", tmp_path / "keys")
     assert code in (1, 2) and out == "" and reason in err and len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("device, left", [("auto", 0), ("host", 0.5), ("auto", 1)])
+def test_s43_a_model_file_that_is_cut_while_in_use(real_binary, tiny_f16, cache, tmp_path, device, left):
+    """S43: no SIGBUS: its requests get 503 with the file's name, /health says so, and a new start helps once it is whole."""
+    path = shutil.copy(tiny_f16, tmp_path / "cut.gguf")
+    whole = path.read_bytes()
+    notices = Notices(tmp_path)
+    daemon = Daemon(real_binary, "--model", path, "--cache-dir", cache, "--device", device,
+                    env={"NOTIFY_SOCKET": notices.path, "WATCHDOG_USEC": "300000"})
+    assert daemon.get("/props").json()["memory"][0]["loads"]["cut"]["in_place_bytes"] > 0
+    text = text_of(daemon)
+    os.truncate(path, min(int(len(whole) * left), len(whole) - 1))
+    for _ in range(2):
+        reply = daemon.post("/v1/completions", BODY)
+        error = reply.json()["error"]
+        assert reply.status_code == 503 and error["code"] == "model_file_damaged" and "cut.gguf" in error["message"], error
+    health = daemon.until_health(lambda h: h["status"] == "degraded")
+    assert "cut.gguf" in health["devices"][0]["error"]
+    assert daemon.post("/v1/ops/softmax", {"rows": 2, "len": 3, "iterations": 1, "warmup": 0}).status_code == 200
+    assert notices.until_silent(), "a daemon without its model says that it is alive"
+    daemon.stop(STOP_S)
+    notices.close()
+    assert run_to_end(real_binary, "--model", path, "--port", 0)[0] == 1
+    path.write_bytes(whole)
+    again = Daemon(real_binary, "--model", path, "--cache-dir", cache, "--device", device)
+    assert text_of(again) == text
+    again.stop(STOP_S)
 
 
 def test_a_full_disk_under_the_log(real_binary, tiny_model, cache, expected, tmp_path):

@@ -391,6 +391,39 @@ static int close_devices(void **state)
     return 0;
 }
 
+/* The file is cut between being opened and being loaded, while it is used, and is whole again. */
+static void a_file_that_is_cut_is_an_error(void **state)
+{
+    (void)state;
+    struct fixture f = {0};
+    struct err error = {0};
+    token_id prompt[N_PROMPT];
+    const struct load_options load = {.n_ctx = 64};
+    write_default();
+    ASSERT_OK(open_with(&f, &load, 0, e));
+    assert_true(model_load_report(f.model)->in_place_bytes > 0);
+    fill_prompt(prompt, 0);
+    struct session *s;
+    ASSERT_OK(session_open(f.model, &s, e));
+    struct step_item item = {
+        .session = s, .tokens = prompt, .n_tokens = N_PROMPT, .want = STEP_GREEDY, .n_greedy = 1};
+    const off_t n = (off_t)model_file_info(f.file)->file_bytes;
+    assert_int_equal(truncate(path, n / 2), 0);
+    assert_int_equal(model_step(f.model, &item, 1, &error), ST_IO);
+    assert_non_null(strstr(error.text, path));
+    assert_int_equal(session_length(s), 0);
+    session_close(s);
+    model_close(f.model);
+    f.model = NULL;
+    assert_int_equal(model_load(f.engine, f.file, &load, &f.model, &error), ST_IO);
+    assert_non_null(strstr(error.text, path));
+    f.model = NULL;
+    close_all(&f);
+    write_default();
+    ASSERT_OK(open_with(&f, &load, 0, e));
+    close_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +435,7 @@ int main(void)
         cmocka_unit_test(loading_is_refused_with_reasons),
         cmocka_unit_test(report_tells_what_is_where),
         cmocka_unit_test(failing_allocations_are_survived),
+        cmocka_unit_test(a_file_that_is_cut_is_an_error),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }
