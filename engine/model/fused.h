@@ -31,8 +31,9 @@ struct fused_executor {
     const char *name;              /* shown by model_plan_line */
     uint32_t max_rows, max_tokens; /* of one call */
     enum status (*open)(const struct plan *decode, struct fused_plan **out, struct err *e);
-    /* Runs and waits. ST_TIMEOUT: its work-groups did not meet (not all resident); the engine then
-     * runs the step by the plan and never calls the executor again. */
+    /* Runs and waits. ST_UNSUPPORTED: it does not do that many rows of this model, the plan does
+     * them. ST_TIMEOUT: its work-groups did not meet (not all resident); the engine then runs the
+     * step by the plan and never calls the executor again. */
     enum status (*run)(struct fused_plan *f, const struct fused_call *call, struct err *e);
     void (*close)(struct fused_plan *f);
 };

@@ -273,6 +273,10 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
         err_clear(s->e);
         return ST_OK;
     }
+    if (status == ST_UNSUPPORTED) {
+        err_clear(s->e);
+        return ST_OK;
+    }
     if (status == ST_OK && !all_finite(found, n * n_tokens))
         return ST_OK;
     for (uint32_t r = 0; r < n && status == ST_OK; r++) {

@@ -1,5 +1,5 @@
-/* What the host tells the one-launch decode kernel: shared by engine/model/fused_nvidia.c (C11) and
- * kernels/nvidia/decode.cl. Plain numbers; the same layout on both sides.
+/* What the host tells the one-launch decode kernels: shared by engine/model/fused_nvidia.c (C11)
+ * and kernels/nvidia/decode.cl and decode_rows.cl. Plain numbers; the same layout on both sides.
  *
  * A place is a buffer and an offset in one word: number of the arena << 56 | byte offset.
  */
@@ -17,18 +17,22 @@ typedef uint32_t decode_uint;
 
 #define DECODE_ARENAS    4 /* buffers that weights, and cells, may lie in */
 #define DECODE_QKV_PARTS 3
-#define DECODE_TYPES     3 /* different weight dtypes of one model */
+#define DECODE_TYPES     3   /* different weight dtypes of one model */
+#define DECODE_ROWS      8   /* sequences of one launch */
+#define DECODE_AHEAD     32  /* tokens of one launch, of each sequence */
+#define DECODE_GROUPS    512 /* work-groups of one launch */
 
-/* Rows of a matrix that lie together in LAYOUT_R4. */
+/* Rows of a matrix that lie together, in LAYOUT_R4 if they are quantised, else as in the file. */
 struct decode_part {
     decode_place at;
     decode_uint type; /* GGUF number */
-    decode_uint row_groups;
+    decode_uint rows; /* those of the matrix; LAYOUT_R4 pads the last row group */
 };
 
 struct decode_layer {
-    struct decode_part qkv[DECODE_QKV_PARTS]; /* unused ones have no row groups */
-    struct decode_part o, gate_up, down;
+    struct decode_part qkv[DECODE_QKV_PARTS]; /* unused ones have no rows */
+    struct decode_part o, gate_up,
+        down;                         /* gate_up: row groups in turn, or all gates, then all ups */
     decode_place attn_norm, ffn_norm; /* float [n_embd] */
     decode_place k, v;                /* the layer's cells, KV_PLAIN, half */
 };
@@ -39,22 +43,29 @@ struct decode_head {
     decode_place output_norm, embed; /* embed: [n_vocab][n_embd] in the file's layout */
 };
 
-/* Of one launch. */
-struct decode_params {
-    decode_uint first;    /* token that goes in first */
-    decode_uint position; /* of that token */
-    decode_uint slot, n_tokens;
-    decode_uint arrivals; /* what the counter of arrivals stands at */
-    decode_uint window;   /* attention looks back this far; 0: to the start */
-    float scale;          /* of q k^T */
+/* Of the model. */
+struct decode_settings {
+    decode_uint window; /* attention looks back this far; 0: to the start */
+    float scale;        /* of q k^T */
     float eps, embed_scale;
 };
 
+/* Of one launch. Without tokens the groups only meet. */
+struct decode_params {
+    struct decode_settings settings;
+    decode_uint n_rows, n_tokens;
+    decode_uint arrivals;              /* what the counter of arrivals stands at */
+    decode_uint first[DECODE_ROWS];    /* token that goes in first */
+    decode_uint position[DECODE_ROWS]; /* of that token */
+    decode_uint slot[DECODE_ROWS];
+};
+
 /* The control buffer: words. */
-#define DECODE_COUNTER 0   /* arrivals of groups, ever growing */
-#define DECODE_DEAD    1   /* not 0: groups waited in vain, results are void */
-#define DECODE_TOKENS  16  /* arg-max after each token: words DECODE_TOKENS + t */
-#define DECODE_FOUND   64  /* its logit, a float */
-#define DECODE_BEST    128 /* each group's best: pairs {logit, index} */
+#define DECODE_COUNTER 0  /* arrivals of groups, ever growing */
+#define DECODE_DEAD    1  /* not 0: groups waited in vain, results are void */
+#define DECODE_TOKENS  16 /* [row][DECODE_AHEAD]: arg-max after each token */
+#define DECODE_FOUND   (DECODE_TOKENS + DECODE_ROWS * DECODE_AHEAD) /* its logit, a float */
+#define DECODE_BEST    (DECODE_FOUND + DECODE_ROWS * DECODE_AHEAD) /* [row][group] {logit, index} */
+#define DECODE_CONTROL (DECODE_BEST + 2 * DECODE_ROWS * DECODE_GROUPS)
 
 #endif

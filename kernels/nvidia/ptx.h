@@ -67,6 +67,15 @@ PTX_INLINE void ptx_mma_16816(float *c, const uint *a, const uint *b)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The same for a and b of bfloat16. */
+PTX_INLINE void ptx_mma_16816_bf16(float *c, const uint *a, const uint *b)
+{
+    __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* The value that lane `lane ^ mask` of the warp has. */
 PTX_INLINE float ptx_shuffle_xor(float v, uint mask)
 {
@@ -130,6 +139,14 @@ PTX_INLINE uint ptx_half2_of(float low, float high)
 {
     uint r;
     __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+/* Two floats rounded to a pair of bfloat16. */
+PTX_INLINE uint ptx_bfloat2_of(float low, float high)
+{
+    uint r;
+    __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
 

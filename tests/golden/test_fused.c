@@ -3,9 +3,11 @@
  * On every device that has a one-launch executor, for several dtypes and shapes: tokens that one
  * launch decoded must be among the best under the stepwise logits at their place (the two round
  * differently, so that near ties may part), and the cells that it wrote must give the same logits
- * as cells written stepwise. Decoded again and again while other threads take the CPUs away at
+ * as cells written stepwise. The same for several sequences in the same steps, each with its own
+ * prompt. Decoded again and again while other threads take the CPUs away at
  * any moment, the tokens stay the same: no group runs ahead of what another still reads.
- *   test_fused [--device TEXT]   only devices whose name or platform contains TEXT
+ *   test_fused [--device TEXT] [--dtype NAME]   only devices whose name or platform contains TEXT,
+ *                                               only models of that dtype
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -29,44 +31,50 @@
 #define PER_STEP     8     /* tokens of one step, some more than one launch's worth at times */
 #define SHARE        0.03f /* of the logits' spread: how far below the best a token may be */
 #define NMSE_BOUND   1e-3  /* of logits over the two caches */
+#define MAX_TOGETHER 11    /* sequences decoded at once: more than any executor takes */
 #define N_BUSY       4     /* threads that do nothing but run */
 #define N_REPEATS    100   /* of decoding beside them */
 #define EXIT_SKIPPED 77
 
-static const char *wanted_device;
+static const char *wanted_device, *wanted_dtype;
 
 static const struct {
     const char *shape, *dtype;
-    uint32_t n_prompt;
+    uint32_t n_prompt, n_together;
 } models[] = {
-    {"tiny,n_layer=3,n_embd=256,n_ff=768,n_head=4,n_head_kv=2,head_dim=64", "q4_0", N_PROMPT},
-    {"tiny,n_layer=2,n_embd=576,n_ff=1536,n_head=9,n_head_kv=3,tied=1", "q4_1", N_LONG},
-    {"tiny,n_layer=2,n_embd=512,n_ff=1280,n_head=8,n_head_kv=8,head_dim=64", "q8_0", N_PROMPT},
-    {"tiny,n_layer=4,n_embd=512,n_ff=1024,n_head=4,n_head_kv=2,head_dim=128", "q4_k_m", N_PROMPT},
+    {"tiny,n_layer=3,n_embd=256,n_ff=768,n_head=4,n_head_kv=2,head_dim=64", "q4_0", N_PROMPT, 8},
+    {"tiny,n_layer=2,n_embd=576,n_ff=1536,n_head=9,n_head_kv=3,tied=1", "q4_1", N_LONG, 3},
+    {"tiny,n_layer=2,n_embd=512,n_ff=1280,n_head=8,n_head_kv=8,head_dim=64", "q8_0", N_PROMPT, 2},
+    {"tiny,n_layer=4,n_embd=512,n_ff=1024,n_head=4,n_head_kv=2,head_dim=128", "q4_k_m", N_PROMPT,
+     5},
     {"tiny,n_layer=2,n_embd=512,n_ff=1024,n_head=8,n_head_kv=2,head_dim=64,window=16", "q5_0",
-     N_PROMPT},
+     N_PROMPT, 4},
     {"tiny,n_layer=2,n_embd=256,n_ff=512,n_head=4,n_head_kv=4,head_dim=64,rope_freqs=1", "q6_k",
-     N_PROMPT},
-    {"tiny,n_layer=2,n_embd=512,n_ff=1536,n_head=8,n_head_kv=4,head_dim=64", "f16", N_PROMPT},
+     N_PROMPT, MAX_TOGETHER},
+    {"tiny,n_layer=2,n_embd=512,n_ff=1536,n_head=8,n_head_kv=4,head_dim=64", "f16", N_LONG, 7},
+    {"tiny,n_layer=2,n_embd=288,n_ff=800,n_head=9,n_head_kv=3,head_dim=64", "bf16", N_PROMPT, 2},
+    {"tiny,n_layer=2,n_embd=256,n_ff=512,n_head=4,n_head_kv=4,head_dim=64", "f32", N_PROMPT, 3},
 };
 
 struct loaded {
     struct engine *engine;
     struct model *model;
-    struct session *session;
+    struct session *sessions[MAX_TOGETHER];
 };
 
 static void load(const struct device_list *devices, uint32_t index, const struct model_file *f,
-                 bool stepwise, struct loaded *l)
+                 bool stepwise, uint32_t n_sessions, struct loaded *l)
 {
     struct err e = {0};
     const struct engine_options options = {.device = {.cache_dir = getenv("OINFER_TEST_CACHE")},
                                            .stepwise = stepwise};
-    const struct load_options loading = {.n_ctx = 384, .n_batch = 256};
+    const struct load_options loading = {.n_ctx = 384, .n_slots = n_sessions, .n_batch = 256};
     if (engine_open(devices, index, &options, &l->engine, &e) != ST_OK ||
-        model_load(l->engine, f, &loading, &l->model, &e) != ST_OK ||
-        session_open(l->model, &l->session, &e) != ST_OK)
+        model_load(l->engine, f, &loading, &l->model, &e) != ST_OK)
         fail_msg("%s", e.text);
+    for (uint32_t i = 0; i < n_sessions; i++)
+        if (session_open(l->model, &l->sessions[i], &e) != ST_OK)
+            fail_msg("%s", e.text);
 }
 
 static void unload(struct loaded *l)
@@ -75,31 +83,63 @@ static void unload(struct loaded *l)
     engine_close(l->engine);
 }
 
-/* Feeds tokens and leaves the logits after the last one in item->logits. */
-static void feed(struct loaded *l, const token_id *tokens, uint32_t n, struct step_item *item)
+/* Feeds tokens of sequence i and leaves the logits after the last one in item->logits. */
+static void feed(struct loaded *l, uint32_t i, const token_id *tokens, uint32_t n,
+                 struct step_item *item)
 {
     struct err e = {0};
     *item = (struct step_item){
-        .session = l->session, .tokens = tokens, .n_tokens = n, .want = STEP_LOGITS};
+        .session = l->sessions[i], .tokens = tokens, .n_tokens = n, .want = STEP_LOGITS};
     if (model_step(l->model, item, 1, &e) != ST_OK)
         fail_msg("%s", e.text);
 }
 
-/* Decodes N_DECODED tokens after the prompt [n_prompt], PER_STEP a step. */
-static void decode(struct loaded *l, const token_id *prompt, uint32_t n_prompt, token_id *out)
+/* A sequence: its prompt, and what was decoded after it. */
+struct sequence {
+    token_id prompt[N_LONG], out[N_DECODED];
+    uint32_t n_prompt, n_out;
+};
+
+/* Decodes N_DECODED tokens after the prompts of s[n], PER_STEP of each a step. */
+static void decode(struct loaded *l, struct sequence *s, uint32_t n)
 {
     struct err e = {0};
-    for (uint32_t n = 0; n < N_DECODED;) {
-        struct step_item item = {.session = l->session,
-                                 .tokens = n == 0 ? prompt : out + n - 1,
-                                 .n_tokens = n == 0 ? n_prompt : 1,
+    for (uint32_t i = 0; i < n; i++) { /* the first token comes with the prompt */
+        struct step_item item = {.session = l->sessions[i],
+                                 .tokens = s[i].prompt,
+                                 .n_tokens = s[i].n_prompt,
                                  .want = STEP_GREEDY,
-                                 .n_greedy = n + PER_STEP > N_DECODED ? N_DECODED - n : PER_STEP};
+                                 .n_greedy = 1};
         if (model_step(l->model, &item, 1, &e) != ST_OK)
             fail_msg("%s", e.text);
-        assert_in_range(item.n_out, 1, item.n_greedy);
-        memcpy(out + n, item.greedy, item.n_out * sizeof *out);
-        n += item.n_out;
+        s[i].out[0] = item.greedy[0];
+        s[i].n_out = 1;
+    }
+    for (;;) {
+        struct step_item items[MAX_TOGETHER];
+        struct sequence *of[MAX_TOGETHER];
+        uint32_t n_items = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t left = N_DECODED - s[i].n_out;
+            if (left == 0)
+                continue;
+            of[n_items] = &s[i];
+            items[n_items++] = (struct step_item){.session = l->sessions[i],
+                                                  .tokens = &s[i].out[s[i].n_out - 1],
+                                                  .n_tokens = 1,
+                                                  .want = STEP_GREEDY,
+                                                  .n_greedy = left < PER_STEP ? left : PER_STEP};
+        }
+        if (n_items == 0)
+            return;
+        if (model_step(l->model, items, n_items, &e) != ST_OK)
+            fail_msg("%s", e.text);
+        for (uint32_t i = 0; i < n_items; i++) {
+            assert_in_range(items[i].n_out, 1, items[i].n_greedy);
+            memcpy(of[i]->out + of[i]->n_out, items[i].greedy,
+                   items[i].n_out * sizeof *items[i].greedy);
+            of[i]->n_out += items[i].n_out;
+        }
     }
 }
 
@@ -131,64 +171,89 @@ static void *keep_busy(void *stop)
     return NULL;
 }
 
-/* Decodes the same prompt N_REPEATS times beside busy threads. */
+/* Decodes the same prompts N_REPEATS times beside busy threads. */
 static void repeat_under_load(const struct device_list *devices, uint32_t index,
-                              const struct model_file *f)
+                              const struct model_file *f, uint32_t n_sequences)
 {
-    static const token_id prompt[] = {1, 70, 300, 17, 260};
     static _Atomic bool stop;
     pthread_t threads[N_BUSY];
-    token_id first[N_DECODED], again[N_DECODED];
+    struct sequence s[MAX_TOGETHER];
+    token_id first[MAX_TOGETHER][N_DECODED];
     struct loaded l;
     uint32_t n_others = 0;
-    load(devices, index, f, false, &l);
+    load(devices, index, f, false, n_sequences, &l);
+    for (uint32_t i = 0; i < n_sequences; i++) {
+        s[i].n_prompt = 5 + i;
+        for (uint32_t t = 0; t < s[i].n_prompt; t++)
+            s[i].prompt[t] = (token_id)(1 + (t + i) * 69 % 500);
+    }
     atomic_store(&stop, false);
     for (int i = 0; i < N_BUSY; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, &stop), 0);
-    for (uint32_t n = 0; n < N_REPEATS; n++) {
-        session_rewind(l.session, 0);
-        decode(&l, prompt, sizeof prompt / sizeof *prompt, n == 0 ? first : again);
-        n_others += n > 0 && memcmp(first, again, sizeof first) != 0;
+    for (uint32_t n = 0; n < N_REPEATS / n_sequences; n++) {
+        for (uint32_t i = 0; i < n_sequences; i++)
+            session_rewind(l.sessions[i], 0);
+        decode(&l, s, n_sequences);
+        for (uint32_t i = 0; i < n_sequences; i++) {
+            if (n == 0)
+                memcpy(first[i], s[i].out, sizeof first[i]);
+            n_others += memcmp(first[i], s[i].out, sizeof first[i]) != 0;
+        }
     }
     atomic_store(&stop, true);
     for (int i = 0; i < N_BUSY; i++)
         pthread_join(threads[i], NULL);
     unload(&l);
-    printf("%s: %u of %d repetitions differ\n", device_list_at(devices, index)->name, n_others,
-           N_REPEATS);
+    printf("%s: %u repetitions of %u sequences differ\n", device_list_at(devices, index)->name,
+           n_others, n_sequences);
     assert_int_equal(n_others, 0);
 }
 
-static void compare(const struct device_list *devices, uint32_t index, const struct model_file *f,
-                    const char *dtype, uint32_t n_prompt)
+/* How what was decoded stands against the stepwise model, whose sequence 0 is used. */
+static void compare_sequence(struct loaded *fused, struct loaded *stepwise, uint32_t i,
+                             const struct sequence *s, uint32_t n_vocab, const char *label)
 {
-    const uint32_t n_vocab = model_file_info(f)->n_vocab;
-    struct loaded fused, stepwise;
-    load(devices, index, f, false, &fused);
-    load(devices, index, f, true, &stepwise);
-    token_id prompt[N_LONG], out[N_DECODED];
-    for (uint32_t i = 0; i < n_prompt; i++)
-        prompt[i] = (token_id)(3 + i * 37 % (n_vocab - 3));
-    decode(&fused, prompt, n_prompt, out);
-
     struct step_item item, other;
     float worst = 0.0f;
     uint32_t same = 0;
-    feed(&stepwise, prompt, n_prompt, &item);
-    for (uint32_t i = 0; i < N_DECODED; i++) {
-        const float share = share_below_best(item.logits, n_vocab, out[i]);
+    session_rewind(stepwise->sessions[0], 0);
+    feed(stepwise, 0, s->prompt, s->n_prompt, &item);
+    for (uint32_t t = 0; t < N_DECODED; t++) {
+        const float share = share_below_best(item.logits, n_vocab, s->out[t]);
         same += share == 0.0f;
         worst = share > worst ? share : worst;
-        if (i + 1 < N_DECODED)
-            feed(&stepwise, &out[i], 1, &item);
+        if (t + 1 < N_DECODED)
+            feed(stepwise, 0, &s->out[t], 1, &item);
     }
-    feed(&stepwise, &out[N_DECODED - 1], 1, &item);
-    feed(&fused, &out[N_DECODED - 1], 1, &other);
+    feed(stepwise, 0, &s->out[N_DECODED - 1], 1, &item);
+    feed(fused, i, &s->out[N_DECODED - 1], 1, &other);
     const double error = nmse(other.logits, item.logits, n_vocab);
-    printf("%s, %s: %u of %d tokens the best stepwise, worst %.4f below; logits NMSE %.2e\n",
-           device_list_at(devices, index)->name, dtype, same, N_DECODED, (double)worst, error);
+    printf("%s: %u of %d tokens the best stepwise, worst %.4f below; logits NMSE %.2e\n", label,
+           same, N_DECODED, (double)worst, error);
     assert_true(worst <= SHARE);
     assert_true(error <= NMSE_BOUND);
+}
+
+static void compare(const struct device_list *devices, uint32_t index, const struct model_file *f,
+                    const char *dtype, uint32_t n_prompt, uint32_t n_sequences)
+{
+    const uint32_t n_vocab = model_file_info(f)->n_vocab;
+    struct loaded fused, stepwise;
+    struct sequence s[MAX_TOGETHER];
+    load(devices, index, f, false, n_sequences, &fused);
+    load(devices, index, f, true, 1, &stepwise);
+    for (uint32_t i = 0; i < n_sequences; i++) {
+        s[i].n_prompt = n_prompt - i;
+        for (uint32_t t = 0; t < s[i].n_prompt; t++)
+            s[i].prompt[t] = (token_id)(3 + (t * 37 + i * 11) % (n_vocab - 3));
+    }
+    decode(&fused, s, n_sequences);
+    for (uint32_t i = 0; i < n_sequences; i++) {
+        char label[256];
+        snprintf(label, sizeof label, "%s, %s, sequence %u of %u",
+                 device_list_at(devices, index)->name, dtype, i + 1, n_sequences);
+        compare_sequence(&fused, &stepwise, i, &s[i], n_vocab, label);
+    }
     unload(&fused);
     unload(&stepwise);
 }
@@ -233,10 +298,14 @@ static void test_one_launch_agrees_with_stepwise(void **state)
     (void)state;
     struct device_list *devices = open_devices();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        if (wanted_dtype && strcmp(wanted_dtype, models[i].dtype) != 0)
+            continue;
         struct model_file *f = open_synthetic(models[i].shape, models[i].dtype);
         for (uint32_t d = 0; d < device_list_count(devices); d++)
-            if (is_wanted(device_list_at(devices, d)))
-                compare(devices, d, f, models[i].dtype, models[i].n_prompt);
+            for (int together = 0; together < 2; together++)
+                if (is_wanted(device_list_at(devices, d)))
+                    compare(devices, d, f, models[i].dtype, models[i].n_prompt,
+                            together ? models[i].n_together : 1);
         model_file_close(f);
     }
     device_list_close(devices);
@@ -246,12 +315,17 @@ static void test_one_launch_agrees_with_stepwise(void **state)
 static void test_one_launch_repeats_under_load(void **state)
 {
     (void)state;
+    if (wanted_dtype && strcmp(wanted_dtype, "q8_0") != 0)
+        return;
     struct device_list *devices = open_devices();
     struct model_file *f = open_synthetic(
-        "n_layer=2,n_embd=64,n_ff=128,n_head=4,n_head_kv=2,n_vocab=512,n_ctx=512", "q8_0");
+        "n_layer=2,n_embd=64,n_ff=128,n_head=2,n_head_kv=1,head_dim=64,n_vocab=512,n_ctx=512",
+        "q8_0");
     for (uint32_t d = 0; d < device_list_count(devices); d++)
-        if (is_wanted(device_list_at(devices, d)))
-            repeat_under_load(devices, d, f);
+        if (is_wanted(device_list_at(devices, d))) {
+            repeat_under_load(devices, d, f, 1);
+            repeat_under_load(devices, d, f, 4);
+        }
     model_file_close(f);
     device_list_close(devices);
 }
@@ -268,8 +342,8 @@ static bool has_device(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--device") == 0)
-        wanted_device = argv[2];
+    for (int i = 1; i + 1 < argc; i += 2)
+        *(strcmp(argv[i], "--dtype") == 0 ? &wanted_dtype : &wanted_device) = argv[i + 1];
     if (!has_device()) {
         printf("skipped: no OpenCL device\n");
         return EXIT_SKIPPED;

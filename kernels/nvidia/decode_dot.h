@@ -1,123 +1,25 @@
-/* What the phases of the one-launch decode kernel are made of: places, meetings of the groups, vectors
- * quantised into local memory, and the shares of a linear phase.
+/* Linear phases of the one-launch decode kernel by dp4a, for one sequence and weights in LAYOUT_R4:
+ * vectors quantised into local memory, and a group's share of a matrix.
  *
- * A part of nvidia/decode.cl, which defines struct ctx and the model's sizes before it.
+ * Work of a linear phase: row groups are cut evenly over groups; a group's units (row group x chunk
+ * of 32 blocks) evenly over its warps; sums of a row group meet in local memory. A warp loads its
+ * first two units before it waits: weights do not depend on the other groups.
+ * Defined by the host: MAX_UNITS, the most units of a group in one phase.
  */
-#ifndef OINFER_KERNELS_DECODE_PARTS_H
-#define OINFER_KERNELS_DECODE_PARTS_H
+#ifndef OINFER_KERNELS_DECODE_DOT_H
+#define OINFER_KERNELS_DECODE_DOT_H
 
-/* ---- places, and numbers that other groups wrote ---- */
-
-PTX_INLINE const __global uchar *weight_at_place(const struct ctx *c, ulong place)
-{
-    const uint arena = (uint)(place >> 56);
-    const __global uchar *base = c->weights[0];
-    base = arena == 1 ? c->weights[1] : base;
-    base = arena == 2 ? c->weights[2] : base;
-    base = arena == 3 ? c->weights[3] : base;
-    return base + (place & 0x00FFFFFFFFFFFFFFul);
-}
-
-PTX_INLINE __global half *cells_at_place(const struct ctx *c, ulong place)
-{
-    const uint arena = (uint)(place >> 56);
-    __global uchar *base = c->cells[0];
-    base = arena == 1 ? c->cells[1] : base;
-    base = arena == 2 ? c->cells[2] : base;
-    base = arena == 3 ? c->cells[3] : base;
-    return (__global half *)(base + (place & 0x00FFFFFFFFFFFFFFul));
-}
-
-/* Reads that see what another group stored before it arrived. */
-PTX_INLINE float4 fresh4(const __global float *p)
-{
-    float4 v;
-    __asm__ volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                     : "l"(p)
-                     : "memory");
-    return v;
-}
-
-/* Eight numbers that travel as bfloat16, from number i of the vector on. */
-PTX_INLINE uint4 fresh_numbers(const __global ushort *vector, uint i)
-{
-    uint4 v;
-    __asm__ volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(vector + i)
-                     : "memory");
-    return v;
-}
-
-PTX_INLINE void floats_of(uint4 numbers, float v[8])
-{
-    const uint w[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
-#pragma unroll
-    for (uint i = 0; i < 4; i++) {
-        v[2 * i] = as_float(w[i] << 16);
-        v[2 * i + 1] = as_float(w[i] & 0xFFFF0000);
-    }
-}
-
-/* To the nearest bfloat16 (NaN stays NaN). */
-PTX_INLINE ushort to_number(float v)
-{
-    ushort r;
-    __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
-    return r;
-}
-
-PTX_INLINE float fresh(const __global float *p)
-{
-    float v;
-    __asm__ volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
-    return v;
-}
-
-/* ---- the groups meet ---- */
-
-/* All stores of the group so far are seen by whoever waited for this arrival. */
-PTX_INLINE void arrive(struct ctx *c)
-{
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (c->thread == 0)
-        __asm__ volatile("red.release.gpu.global.add.u32 [%0], 1;"
-                         :
-                         : "l"(c->control + DECODE_COUNTER)
-                         : "memory");
-    c->target += c->n_groups;
-}
-
-/* Waits until all groups have arrived as often as this one. False: they did not come. */
-PTX_INLINE bool wait_all(struct ctx *c)
-{
-    __local uint *word = c->words + c->turn;
-    c->turn ^= 1;
-    if (c->thread == 0) {
-        uint dead = 1, seen;
-        for (uint spin = 0; spin < SPIN_CAP; spin++) {
-            __asm__ volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                             : "=r"(seen)
-                             : "l"(c->control + DECODE_COUNTER)
-                             : "memory");
-            if ((int)(seen - c->target) >= 0) {
-                dead = 0;
-                break;
-            }
-            if ((spin & 1023) == 1023 && *(volatile __global uint *)(c->control + DECODE_DEAD) != 0)
-                break;
-        }
-        if (dead)
-            *(volatile __global uint *)(c->control + DECODE_DEAD) = 1;
-        *word = dead;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    return *word == 0;
-}
+#include "nvidia/decode_attend.h"
 
 /* ---- vectors: float in global memory to int8 blocks in local memory ---- */
 
+/* Parts of local memory: the vector's bytes, scales and sums of blocks (or what attention keeps), the
+ * sums of row groups. */
+#define LOCAL_X    (MAX_K + MAX_K / 32 * 8)
+#define LOCAL_ATT  (ATT_FLOATS * 4)
+#define LOCAL_BODY (((LOCAL_X > LOCAL_ATT ? LOCAL_X : LOCAL_ATT) + 15) / 16 * 16)
+#define LOCAL_ALL  (LOCAL_BODY + MAX_UNITS * 16)
+#define SUMS(c)    ((__local float *)((c)->body + LOCAL_BODY)) /* [MAX_UNITS][4] */
 #define LOCAL_D(k) ((__local float *)(c->body + (k)))
 #define LOCAL_S(k) ((__local int *)(c->body + (k) + (k) / 32 * 4))
 
@@ -158,7 +60,7 @@ PTX_INLINE void share_sum(const struct ctx *c, float v)
 {
     v = warp_sum(v);
     if (c->lane == 0)
-        c->warp_floats[c->warp] = v;
+        c->floats[c->warp] = v;
 }
 
 PTX_INLINE float shared_sum(const struct ctx *c)
@@ -166,7 +68,7 @@ PTX_INLINE float shared_sum(const struct ctx *c)
     float sum = 0.0f;
 #pragma unroll
     for (uint w = 0; w < WARPS; w++)
-        sum += c->warp_floats[w];
+        sum += c->floats[w];
     return sum;
 }
 
@@ -187,13 +89,12 @@ PTX_INLINE struct seat seat_of(const struct ctx *c, const uint k, uint round_)
     return seat;
 }
 
-/* x (from the embedding of `token` when `embed`) times the norm's weight. */
-PTX_INLINE void stage_normed(const struct ctx *c, ulong norm, bool embed, uint token)
+/* x (or the embedding of the token) times the norm's weight. */
+PTX_INLINE void stage_normed(const struct ctx *c, ulong norm, bool embed)
 {
     const __global ushort *x = (const __global ushort *)(c->work + AT_XB);
     const __global float *w = (const __global float *)weight_at_place(c, norm);
-    const __global uchar *row =
-        weight_at_place(c, c->head->embed) + (ulong)token * weight_row_bytes(N_EMBD);
+    const __global uchar *row = embedding_of(c, 0);
     uint4 numbers[ROUNDS(N_EMBD)];
     float8 weights[ROUNDS(N_EMBD)];
     float squares = 0.0f;
@@ -242,31 +143,18 @@ PTX_INLINE void stage_plain(const struct ctx *c, const uint k, const __global us
     }
 }
 
-/* The heads' outputs; where the cells were split, the splits merge here. */
-PTX_INLINE void stage_attention(const struct ctx *c, uint n_splits)
+/* What the heads found. */
+PTX_INLINE void stage_attention(const struct ctx *c)
 {
-    const __global float *parts = (const __global float *)(c->work + AT_PARTS);
+    const uint n_splits = splits_of(c, cells_seen(c, 0));
     if (n_splits == 1) {
         stage_plain(c, Q_ROWS, (const __global ushort *)(c->work + AT_ATT));
         return;
     }
     for (uint n = 0; n < ROUNDS(Q_ROWS); n++) {
         const struct seat seat = seat_of(c, Q_ROWS, n);
-        const __global float *head = parts + seat.i / HEAD_DIM * n_splits * (HEAD_DIM + 4);
-        float top = -INFINITY, total = 0.0f;
-        float4 a = (float4)(0.0f), b = (float4)(0.0f);
-        for (uint s = 0; s < n_splits; s++)
-            top = fmax(top, fresh(head + s * (HEAD_DIM + 4) + HEAD_DIM));
-        for (uint s = 0; s < n_splits; s++) {
-            const __global float *part = head + s * (HEAD_DIM + 4);
-            const float weight = ptx_exp(fresh(part + HEAD_DIM) - top);
-            total += weight * fresh(part + HEAD_DIM + 1);
-            a += weight * fresh4(part + seat.i % HEAD_DIM);
-            b += weight * fresh4(part + seat.i % HEAD_DIM + 4);
-        }
-        a /= total;
-        b /= total;
-        const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        float v[8];
+        attention_of(c, 0, n_splits, seat.i, v);
         store_block(c, Q_ROWS, seat.block, seat.valid, v);
     }
 }
@@ -283,27 +171,17 @@ struct share {
     uint type_a, type_b;
 };
 
-#define BY_TYPE(type, call_a, call_b, call_c)                                                      \
-    do {                                                                                           \
-        if (TYPE_B == 255 || (type) == TYPE_A) {                                                   \
-            call_a;                                                                                \
-        } else if (TYPE_C == 255 || (type) == TYPE_B) {                                            \
-            call_b;                                                                                \
-        } else {                                                                                   \
-            call_c;                                                                                \
-        }                                                                                          \
-    } while (0)
-
-#define CHUNKS(k) (((k) / 32 + 31) / 32)
+#define ROW_GROUPS(part) (((part)->rows + 3) / 4)
+#define CHUNKS(k)        (((k) / 32 + 31) / 32)
 
 /* Makes the part that row group g lies in the share's part. */
 PTX_INLINE void enter_part(const struct ctx *c, const __global struct decode_part *part,
                            const uint n_parts, uint g, struct share *s)
 {
     s->part_g0 = 0;
-    for (uint i = 0; i + 1 < n_parts && g >= s->part_g0 + part->row_groups; i++, part++)
-        s->part_g0 += part->row_groups;
-    s->part_g1 = s->part_g0 + part->row_groups;
+    for (uint i = 0; i + 1 < n_parts && g >= s->part_g0 + ROW_GROUPS(part); i++, part++)
+        s->part_g0 += ROW_GROUPS(part);
+    s->part_g1 = s->part_g0 + ROW_GROUPS(part);
     s->type = part->type;
     s->at = weight_at_place(c, part->at);
 }
@@ -368,7 +246,7 @@ PTX_INLINE void add_unit(const struct ctx *c, const uint k, const struct share *
         return;
     /* the last unit of this row group in this warp: the lanes' sums meet */
     const uint local_g = unit / CHUNKS(k), first_warp = local_g * CHUNKS(k) / s->per_warp;
-    __local float *out = c->sums + (local_g * CHUNKS(k) + c->warp - first_warp) * 4;
+    __local float *out = SUMS(c) + (local_g * CHUNKS(k) + c->warp - first_warp) * 4;
 #pragma unroll
     for (uint r = 0; r < 4; r++) {
         const float sum = warp_sum(acc[r]);
@@ -403,7 +281,7 @@ PTX_INLINE float row_sum(const struct ctx *c, const uint k, const struct share *
     const uint last = (local_g * CHUNKS(k) + CHUNKS(k) - 1) / s->per_warp;
     float sum = 0.0f;
     for (uint w = 0; w <= last - first; w++)
-        sum += c->sums[(local_g * CHUNKS(k) + w) * 4 + r];
+        sum += SUMS(c)[(local_g * CHUNKS(k) + w) * 4 + r];
     return sum;
 }
 

@@ -1,0 +1,201 @@
+/* Attention of the one-launch decode kernels: a group per row, head and split of the cells, online
+ * softmax; splits are merged by whoever reads the result (attention_of).
+ *
+ * Sources: Milakov and Gimelshein 2018 (online softmax).
+ */
+#ifndef OINFER_KERNELS_DECODE_ATTEND_H
+#define OINFER_KERNELS_DECODE_ATTEND_H
+
+#include "nvidia/decode_common.h"
+
+#define LANE_DIMS  (HEAD_DIM / 32)
+#define ATT_FLOATS (WARPS * (HEAD_DIM + 2))
+
+/* 8 halves of a cell, from their 16 bytes, times 8 floats. */
+PTX_INLINE float dot8(uint4 h, const float *q)
+{
+    const uint w[4] = {h.x, h.y, h.z, h.w};
+    float sum = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < 4; i++)
+        sum = fma(half_of_pair(w[i], 0), q[2 * i], fma(half_of_pair(w[i], 1), q[2 * i + 1], sum));
+    return sum;
+}
+
+/* Cells c0 .. c1 - 1 of a row's head by the whole group. For scores 4 lanes share a cell (8 cells a
+ * warp), for values a lane has LANE_DIMS dimensions of all cells. */
+PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *layer, uint row,
+                       uint head, uint c0, uint c1, __global uchar *out, bool split)
+{
+    const uint kv_head = head / (N_HEAD / N_HEAD_KV), quarter = c->lane & 3;
+    const ulong base = ((ulong)c->words[ROW_SLOT(row)] * N_HEAD_KV + kv_head) * N_CTX * HEAD_DIM;
+    const __global half *k = cells_at_place(c, layer->k) + base;
+    const __global half *v = cells_at_place(c, layer->v) + base;
+    const __global float *query = (const __global float *)(c->work + AT_Q) + row * Q_ROWS + head * HEAD_DIM;
+    float q[HEAD_DIM / 4], acc[LANE_DIMS], top = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (uint j = 0; j < HEAD_DIM / 32; j++) {
+#pragma unroll
+        for (uint i = 0; i < 8; i += 4) {
+            const float4 part = fresh4(query + 32 * j + 8 * quarter + i) * c->p.scale;
+            q[8 * j + i] = part.x;
+            q[8 * j + i + 1] = part.y;
+            q[8 * j + i + 2] = part.z;
+            q[8 * j + i + 3] = part.w;
+        }
+    }
+#pragma unroll
+    for (uint i = 0; i < LANE_DIMS; i++)
+        acc[i] = 0.0f;
+    for (uint first = c0 + c->warp * 8; first < c1; first += WARPS * 8) {
+        const uint cell = min(first + c->lane / 4, c1 - 1);
+        const __global half *keys_at = k + (ulong)cell * HEAD_DIM + 8 * quarter;
+        uint4 keys[HEAD_DIM / 32];
+        uint values[8][LANE_DIMS / 2];
+#pragma unroll
+        for (uint j = 0; j < HEAD_DIM / 32; j++)
+            keys[j] = *(const __global uint4 *)(keys_at + 32 * j);
+#pragma unroll
+        for (uint j = 0; j < 8; j++) {
+            const __global uint *from =
+                (const __global uint *)(v + (ulong)min(first + j, c1 - 1) * HEAD_DIM +
+                                        c->lane * LANE_DIMS);
+#pragma unroll
+            for (uint i = 0; i < LANE_DIMS / 2; i++)
+                values[j][i] = from[i];
+        }
+        float score = 0.0f;
+#pragma unroll
+        for (uint j = 0; j < HEAD_DIM / 32; j++)
+            score += dot8(keys[j], q + 8 * j);
+        score += ptx_shuffle_xor(score, 1);
+        score += ptx_shuffle_xor(score, 2);
+        if (first + c->lane / 4 >= c1)
+            score = -INFINITY;
+        float best = score;
+#pragma unroll
+        for (uint mask = 4; mask < 32; mask <<= 1)
+            best = fmax(best, ptx_shuffle_xor(best, mask));
+        const float new_top = fmax(top, best), shrink = ptx_exp(top - new_top);
+        const float weight = ptx_exp(score - new_top);
+        float sum = weight;
+#pragma unroll
+        for (uint mask = 4; mask < 32; mask <<= 1)
+            sum += ptx_shuffle_xor(sum, mask);
+        total = total * shrink + sum;
+        top = new_top;
+#pragma unroll
+        for (uint i = 0; i < LANE_DIMS; i++)
+            acc[i] *= shrink;
+#pragma unroll
+        for (uint j = 0; j < 8; j++) {
+            const float w = ptx_shuffle(weight, 4 * j);
+#pragma unroll
+            for (uint i = 0; i < LANE_DIMS; i++)
+                acc[i] = fma(w, half_of_pair(values[j][i / 2], i & 1), acc[i]);
+        }
+    }
+    __local float *mine = (__local float *)c->body + c->warp * (HEAD_DIM + 2);
+#pragma unroll
+    for (uint i = 0; i < LANE_DIMS; i++)
+        mine[c->lane * LANE_DIMS + i] = acc[i];
+    if (c->lane == 0) {
+        mine[HEAD_DIM] = top;
+        mine[HEAD_DIM + 1] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const __local float *all = (const __local float *)c->body;
+    for (uint d = c->thread; d < HEAD_DIM; d += THREADS) {
+        float highest = -INFINITY, weights = 0.0f, value = 0.0f;
+        for (uint w = 0; w < WARPS; w++)
+            highest = fmax(highest, all[w * (HEAD_DIM + 2) + HEAD_DIM]);
+        for (uint w = 0; w < WARPS; w++) {
+            const __local float *warp = all + w * (HEAD_DIM + 2);
+            const float weight = ptx_exp(warp[HEAD_DIM] - highest);
+            weights += weight * warp[HEAD_DIM + 1];
+            value += weight * warp[d];
+        }
+        if (!split) {
+            ((__global ushort *)out)[d] = to_number(value / weights);
+            continue;
+        }
+        __global float *part = (__global float *)out;
+        part[d] = value;
+        if (d == 0) {
+            part[HEAD_DIM] = highest;
+            part[HEAD_DIM + 1] = weights;
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Cells that a row looks at: the last n of them. */
+PTX_INLINE uint cells_seen(const struct ctx *c, uint row)
+{
+    const uint end = c->words[ROW_POSITION(row)] + 1;
+    return c->p.window > 0 ? min(end, c->p.window) : end;
+}
+
+/* Splits of the cells of one head when n cells are looked at. */
+PTX_INLINE uint splits_of(const struct ctx *c, uint n)
+{
+    return max(1u, min(c->n_groups / (N_HEAD * c->n_rows), n / 256));
+}
+
+PTX_INLINE __global uchar *part_at(const struct ctx *c, uint row, uint head, uint split)
+{
+    return c->work + AT_PARTS +
+           (ulong)((row * N_HEAD + head) * MAX_SPLITS + split) * (HEAD_DIM + 4) * 4;
+}
+
+PTX_INLINE void attention_phase(struct ctx *c, const __global struct decode_layer *layer)
+{
+    uint first = c->group; /* of the items of a row: groups go on where the row before ended */
+    for (uint row = 0; row < c->n_rows; row++) {
+        const uint end = c->words[ROW_POSITION(row)] + 1, n = cells_seen(c, row), start = end - n;
+        const uint n_splits = splits_of(c, n), n_items = N_HEAD * n_splits;
+        for (; first < n_items; first += c->n_groups) {
+            const uint head = first / n_splits, split = first % n_splits;
+            __global uchar *out =
+                n_splits > 1 ? part_at(c, row, head, split)
+                             : c->work + AT_ATT + (row * Q_ROWS + head * HEAD_DIM) * 2;
+            attend(c, layer, row, head, start + (uint)((ulong)n * split / n_splits),
+                   start + (uint)((ulong)n * (split + 1) / n_splits), out, n_splits > 1);
+        }
+        first -= n_items;
+    }
+    arrive(c);
+}
+
+/* Numbers i .. i + 7 of what a row's heads found. */
+PTX_INLINE void attention_of(const struct ctx *c, uint row, uint n_splits, uint i, float v[8])
+{
+    if (n_splits == 1) {
+        floats_of(fresh_numbers((const __global ushort *)(c->work + AT_ATT) + row * Q_ROWS, i), v);
+        return;
+    }
+    const __global float *head = (const __global float *)part_at(c, row, i / HEAD_DIM, 0);
+    float top = -INFINITY, total = 0.0f;
+    float4 a = (float4)(0.0f), b = (float4)(0.0f);
+    for (uint s = 0; s < n_splits; s++)
+        top = fmax(top, fresh(head + s * (HEAD_DIM + 4) + HEAD_DIM));
+    for (uint s = 0; s < n_splits; s++) {
+        const __global float *part = head + s * (HEAD_DIM + 4);
+        const float weight = ptx_exp(fresh(part + HEAD_DIM) - top);
+        total += weight * fresh(part + HEAD_DIM + 1);
+        a += weight * fresh4(part + i % HEAD_DIM);
+        b += weight * fresh4(part + i % HEAD_DIM + 4);
+    }
+    a /= total;
+    b /= total;
+    v[0] = a.x;
+    v[1] = a.y;
+    v[2] = a.z;
+    v[3] = a.w;
+    v[4] = b.x;
+    v[5] = b.y;
+    v[6] = b.z;
+    v[7] = b.w;
+}
+
+#endif

@@ -1,0 +1,183 @@
+/* Greedy decoding of several tokens of up to MAX_ROWS sequences in one launch: decode.cl for all
+ * sequences at once, weights being read once for all of them, and for weights of any dtype.
+ *
+ * The phases are those of decode.cl. Vectors become halves in local memory, products are made by the
+ * matrix units (decode_tiles.h). Row r of a sequence's arrays in the work buffer follows row r - 1.
+ * Checked with: -DTHREADS=384 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
+ * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=20 -DMAX_K=512 -DMAX_SPLITS=8
+ * -DMAX_ROWS=4 -DTYPE_A=2 -DTYPE_B=1 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192
+ * -DAT_Q=16384 -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
+ */
+#include "nvidia/decode_tiles.h"
+
+#define QKV_TILES  ((Q_ROWS + 2 * KV_ROWS) / TILE_ROWS)
+#define EMBD_TILES (N_EMBD / TILE_ROWS)
+#define HEAD_TILES ((N_VOCAB + TILE_ROWS - 1) / TILE_ROWS)
+#define FF_TILES   (N_FF / 8)
+
+PTX_INLINE void qkv_phase(struct ctx *c, const __global struct decode_layer *layer, bool embed,
+                          struct share *s)
+{
+    stage_normed(c, layer->attn_norm, embed);
+    if (embed)
+        embed_own(c, (uint)((ulong)EMBD_TILES * c->group / c->n_groups) * TILE_ROWS,
+                  (uint)((ulong)EMBD_TILES * (c->group + 1) / c->n_groups) * TILE_ROWS);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    find_inverse_rms(c);
+    run_linear(c, layer->qkv, DECODE_QKV_PARTS, N_EMBD, false, s);
+    const uint n = (s->i1 - s->i0) * (TILE_ROWS / 2); /* pairs of a row */
+    for (uint i = c->thread; i < n * c->n_rows; i += THREADS) {
+        const uint row = i / n, tile = i % n / 8, r = i % n % 8 * 2;
+        const float scale = INVERSE_RMS(c)[row];
+        finish_qkv(c, layer, row, (s->i0 + tile) * TILE_ROWS + r,
+                   scale * tile_sum(c, N_EMBD, s, tile, row, r),
+                   scale * tile_sum(c, N_EMBD, s, tile, row, r + 1));
+    }
+    arrive(c);
+}
+
+/* += of a linear into the numbers of x that the group owns. */
+PTX_INLINE void add_to_x(struct ctx *c, const uint k, const struct share *s)
+{
+    const uint n = (s->i1 - s->i0) * TILE_ROWS;
+    for (uint i = c->thread; i < n * c->n_rows; i += THREADS) {
+        const uint row = i / n, r = i % n, at = row * N_EMBD + s->i0 * TILE_ROWS + r;
+        __global float *x = (__global float *)(c->work + AT_X) + at;
+        const float sum = *x + tile_sum(c, k, s, r / TILE_ROWS, row, r % TILE_ROWS);
+        *x = sum;
+        ((__global ushort *)(c->work + AT_XB))[at] = to_number(sum);
+    }
+    arrive(c);
+}
+
+PTX_INLINE void gate_up_phase(struct ctx *c, const __global struct decode_layer *layer,
+                              struct share *s)
+{
+    stage_normed(c, layer->ffn_norm, false);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    find_inverse_rms(c);
+    run_linear(c, &layer->gate_up, 1, N_EMBD, true, s);
+    const uint n = (s->i1 - s->i0) * 8;
+    for (uint i = c->thread; i < n * c->n_rows; i += THREADS) {
+        const uint row = i / n, r = i % n;
+        const float scale = INVERSE_RMS(c)[row];
+        const float gate = scale * tile_sum(c, N_EMBD, s, r / 8, row, r % 8);
+        const float up = scale * tile_sum(c, N_EMBD, s, r / 8, row, r % 8 + 8);
+        ((__global ushort *)(c->work + AT_H))[row * N_FF + s->i0 * 8 + r] =
+            to_number(gate / (1.0f + ptx_exp(-gate)) * up);
+    }
+    arrive(c);
+}
+
+PTX_INLINE void head_phase(struct ctx *c, struct share *s)
+{
+    stage_normed(c, c->head->output_norm, false);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    find_inverse_rms(c);
+    run_linear(c, &c->head->head, 1, N_EMBD, false, s);
+    for (uint row = c->warp; row < c->n_rows; row += WARPS) {
+        const float scale = INVERSE_RMS(c)[row];
+        float best = -INFINITY;
+        uint index = 0xFFFFFFFF;
+        for (uint i = c->lane; i < (s->i1 - s->i0) * TILE_ROWS; i += 32) {
+            const uint at = s->i0 * TILE_ROWS + i;
+            const float logit =
+                scale * tile_sum(c, N_EMBD, s, i / TILE_ROWS, row, i % TILE_ROWS);
+            if (at < N_VOCAB && better(logit, at, best, index)) {
+                best = logit;
+                index = at;
+            }
+        }
+        warp_best(&best, &index);
+        if (c->lane == 0)
+            put_best(c, row, best, index);
+    }
+    arrive(c);
+}
+
+/* One layer; the share of its qkv phase is loaded. Leaves the first loads of what follows it:
+ * the next layer's qkv, or the head. */
+PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
+{
+    const __global struct decode_layer *layer = c->layers + l;
+    qkv_phase(c, layer, l == 0, s);
+
+    begin_linear(c, &layer->o, 1, Q_ROWS, EMBD_TILES, false, s);
+    if (!wait_all(c))
+        return false;
+    attention_phase(c, layer);
+    if (!wait_all(c))
+        return false;
+    stage_attention(c);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, &layer->o, 1, Q_ROWS, false, s);
+    add_to_x(c, Q_ROWS, s);
+
+    begin_linear(c, &layer->gate_up, 1, N_EMBD, FF_TILES, true, s);
+    if (!wait_all(c))
+        return false;
+    gate_up_phase(c, layer, s);
+
+    begin_linear(c, &layer->down, 1, N_FF, EMBD_TILES, false, s);
+    if (!wait_all(c))
+        return false;
+    stage_plain(c, N_FF, (const __global ushort *)(c->work + AT_H));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    run_linear(c, &layer->down, 1, N_FF, false, s);
+    add_to_x(c, N_FF, s);
+
+    if (l + 1 < N_LAYER)
+        begin_linear(c, layer[1].qkv, DECODE_QKV_PARTS, N_EMBD, QKV_TILES, false, s);
+    else
+        begin_linear(c, &c->head->head, 1, N_EMBD, HEAD_TILES, false, s);
+    return wait_all(c);
+}
+
+KERNEL(THREADS) void decode_rows(const __global uchar *w0, const __global uchar *w1,
+                                 const __global uchar *w2, const __global uchar *w3,
+                                 __global uchar *cells0, __global uchar *cells1,
+                                 __global uchar *cells2, __global uchar *cells3,
+                                 const __global uchar *table, const __global uchar *rope,
+                                 ulong rope_offset, __global uchar *work, __global uint *control,
+                                 struct decode_params p)
+{
+    __local uchar body[LOCAL_ALL] __attribute__((aligned(128)));
+    __local float floats[DECODE_FLOATS];
+    __local uint words[DECODE_WORDS];
+    struct ctx c = {
+        {w0, w1, w2, w3},
+        {cells0, cells1, cells2, cells3},
+        (const __global struct decode_layer *)(table + sizeof(struct decode_head)),
+        (const __global struct decode_head *)table,
+        (const __global float2 *)(rope + rope_offset),
+        work,
+        control,
+        p.settings,
+        (uint)get_group_id(0),
+        (uint)get_num_groups(0),
+        (uint)get_local_id(0),
+        (uint)get_local_id(0) & 31,
+        (uint)get_local_id(0) >> 5,
+        p.arrivals,
+        0,
+        min(p.n_rows, (uint)MAX_ROWS),
+        body,
+        floats,
+        words};
+    keep_rows(&c, p);
+    if (p.n_tokens == 0) {
+        arrive(&c);
+        wait_all(&c);
+    }
+    for (uint t = 0; t < p.n_tokens; t++) {
+        struct share s;
+        begin_linear(&c, c.layers->qkv, DECODE_QKV_PARTS, N_EMBD, QKV_TILES, false, &s);
+        for (uint l = 0; l < N_LAYER; l++)
+            if (!run_layer(&c, l, &s))
+                return;
+        head_phase(&c, &s);
+        if (!wait_all(&c))
+            return;
+        next_tokens(&c, t);
+    }
+}
