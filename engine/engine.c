@@ -2,7 +2,9 @@
 #include "engine/engine.h"
 
 #include "engine/base/mem.h"
+#include "engine/cl/trial.h"
 #include "engine/model/model.h"
+#include "engine/model/rehearsal.h"
 #include "engine/tune/tuned.h"
 
 enum status engine_open(const struct device_list *devices, uint32_t index,
@@ -12,6 +14,13 @@ enum status engine_open(const struct device_list *devices, uint32_t index,
     if (!g)
         return err_set(e, ST_NO_MEMORY, "engine: %zu bytes", sizeof *g);
     g->stepwise = options->stepwise;
+    g->n_threads = options->n_threads;
+    g->memory_limit_bytes = options->device.memory_limit_bytes;
+    g->force = options->force ? mem_strdup(options->force) : NULL;
+    if (options->force && !g->force) {
+        mem_free(g);
+        return err_set(e, ST_NO_MEMORY, "engine: out of memory");
+    }
     enum status status = device_open(devices, index, &options->device, &g->device, e);
     if (status == ST_OK)
         status = chooser_init(&g->chooser, g->device, options->force, e);
@@ -30,7 +39,14 @@ void engine_close(struct engine *g)
     if (!g)
         return;
     device_close(g->device);
+    mem_free(g->force);
     mem_free(g);
+}
+
+int engine_child_main(int argc, char **argv)
+{
+    int status = trial_build_main(argc, argv);
+    return status >= 0 ? status : rehearsal_main(argc, argv);
 }
 
 struct device *engine_device(struct engine *g)

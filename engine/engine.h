@@ -20,7 +20,6 @@
 #include "engine/base/err.h"
 #include "engine/cl/device.h"
 #include "engine/cl/prof.h"
-#include "engine/cl/trial.h"
 #include "engine/ops/catalogue.h"
 #include "engine/ops/op.h"
 #include "engine/ops/opbench.h"
@@ -64,6 +63,9 @@ enum status engine_open(const struct device_list *devices, uint32_t index,
                         const struct engine_options *options, struct engine **out, struct err *e);
 void engine_close(struct engine *g);            /* accepts NULL; models must be closed before */
 struct device *engine_device(struct engine *g); /* borrowed */
+/* Programs that set device_options.trial_command call this first in main, before any thread: it
+ * returns -1 when the arguments do not ask for a child's work, else the exit status. */
+int engine_child_main(int argc, char **argv);
 
 /* Kernel timing on or off (off at start unless options say so); collects what was measured since
  * the last collect. Collecting waits for the device. */

@@ -214,9 +214,9 @@ close_keys:
 
 int main(int argc, char **argv)
 {
-    int trial = trial_build_main(argc, argv);
-    if (trial >= 0)
-        return trial;
+    int child = engine_child_main(argc, argv);
+    if (child >= 0)
+        return child;
     static const enum log_level levels[] = {LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG};
     struct strbuf problems;
     struct config *config;

@@ -21,7 +21,8 @@ enum cache_kind {
     CACHE_FAILURE = 2,
     CACHE_CAPS = 3,
     CACHE_PEAKS = 4,
-    CACHE_SELFTEST = 5
+    CACHE_SELFTEST = 5,
+    CACHE_REHEARSAL = 6
 };
 
 #define CACHE_MAX_BYTES ((size_t)256 << 20) /* of one payload */

@@ -370,31 +370,50 @@ static struct cache_key caps_key(const struct device *d, uint32_t cpu_flags)
     return device__key(d, text, (size_t)n, CAPS_VERSION);
 }
 
-enum status caps__probe(struct device *d, struct err *e)
+static bool load_caps(struct device *d, struct cache_key key)
 {
-    struct bench b = {.device = d, .cpu_flags = cpuflags_read()};
-    struct cache_key key = caps_key(d, b.cpu_flags);
     void *data;
     size_t length;
-    d->vex_only = may_take_asm(d) && (b.cpu_flags & CPU_FLAG_AVXVNNI) != 0 &&
-                  (b.cpu_flags & CPU_FLAG_VNNI512) == 0;
-    /* a CPU whose driver makes lanes of work-items (llvmpipe) is used like a GPU */
-    d->caps = d->info.kind == DEVICE_CPU && d->info.vector_width_f32 > 1 ? CAP_CPU : CAP_GPU;
     bool known = cache_load(d->cache_dir, CAPS_FOLDER, key, CACHE_CAPS, &data, &length) &&
                  length == sizeof d->caps;
-    enum status status = ST_OK;
     if (known)
         memcpy(&d->caps, data, sizeof d->caps);
     mem_free(data);
-    if (!known) {
-        status = probe_all(&b, e);
-        buffer_close(b.in);
-        buffer_close(b.out);
-    }
+    return known;
+}
+
+/* What is known without a probe. Returns the flags of the processor. */
+static uint32_t begin(struct device *d)
+{
+    uint32_t flags = cpuflags_read();
+    d->vex_only =
+        may_take_asm(d) && (flags & CPU_FLAG_AVXVNNI) != 0 && (flags & CPU_FLAG_VNNI512) == 0;
+    /* a CPU whose driver makes lanes of work-items (llvmpipe) is used like a GPU */
+    d->caps = d->info.kind == DEVICE_CPU && d->info.vector_width_f32 > 1 ? CAP_CPU : CAP_GPU;
+    return flags;
+}
+
+enum status caps__probe(struct device *d, struct err *e)
+{
+    struct bench b = {.device = d, .cpu_flags = begin(d)};
+    enum status status = probe_all(&b, e);
+    buffer_close(b.in);
+    buffer_close(b.out);
     if (status != ST_OK)
         return status;
     d->probed = true;
-    if (!known)
-        cache_store(d->cache_dir, CAPS_FOLDER, key, CACHE_CAPS, &d->caps, sizeof d->caps);
+    cache_store(d->cache_dir, CAPS_FOLDER, caps_key(d, b.cpu_flags), CACHE_CAPS, &d->caps,
+                sizeof d->caps);
     return ST_OK;
+}
+
+enum status caps__find(struct device *d, struct err *e)
+{
+    struct cache_key key = caps_key(d, begin(d));
+    d->probed = load_caps(d, key);
+    if (!d->probed && trial__wanted(d)) {
+        trial__probe(d);
+        d->probed = load_caps(d, key);
+    }
+    return d->probed ? ST_OK : caps__probe(d, e);
 }

@@ -7,6 +7,7 @@
 #include "engine/cl/caps.h"
 #include "engine/cl/impl.h"
 #include "engine/cl/list.h"
+#include "engine/cl/trial_impl.h"
 
 /* How long closing may go on writing binaries; what is left is built again another time. */
 #define CLOSE_SAVE_NS 2000000000u
@@ -90,7 +91,7 @@ enum status device_open(const struct device_list *l, uint32_t index,
     enum status status = device__open_bare(l, index, options, out, e);
     if (status != ST_OK || (*out)->host)
         return status;
-    status = caps__probe(*out, e);
+    status = caps__find(*out, e);
     if (status != ST_OK) {
         device_close(*out);
         *out = NULL;
@@ -147,6 +148,16 @@ bool device_is_lost(const struct device *d)
 const char *device_cache_dir(const struct device *d)
 {
     return d->cache_dir;
+}
+
+const char *device_trial_command(const struct device *d)
+{
+    return trial__wanted(d) ? d->trial_command : NULL;
+}
+
+struct cache_key device_cache_key(const struct device *d, const char *text)
+{
+    return device__key(d, text, strlen(text), "");
 }
 
 const char *device_kernel_dir(const struct device *d)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "engine/base/err.h"
+#include "engine/cl/cache.h"
 
 /* In the order in which they are preferred. */
 enum device_kind {
@@ -107,6 +108,10 @@ bool device_is_lost(const struct device *d);
 enum status device_check(struct device *d, struct err *e);
 /* Directory of this device's cached results (the option's cache_dir); NULL: no disk cache. */
 const char *device_cache_dir(const struct device *d);
+/* Key for a result that depends on the device, its driver and a text. */
+struct cache_key device_cache_key(const struct device *d, const char *text);
+/* The option's trial_command; NULL also where this device's compilers need no child. */
+const char *device_trial_command(const struct device *d);
 /* Folder that kernel sources are read from instead of the embedded ones; NULL: embedded. */
 const char *device_kernel_dir(const struct device *d);
 /* DEVICE_MARKS bytes, zero at open, that the ops layer keeps with the device: one per variant. */

@@ -320,6 +320,8 @@ void program__created(struct device *d, struct program *p)
 
 bool kernel_save_next(struct device *d)
 {
+    if (trial__wanted(d)) /* a child's work */
+        return false;
     for (struct program *p = d->programs; p != NULL; p = p->next)
         if (p->created && !p->saved && d->cache_dir != NULL && !d->lost) {
             program__save(d, p);

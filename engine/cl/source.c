@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/cl/cache.h"
 #include "kernels/embedded.h"
 
 #define INCLUDES_MAX    64 /* files of one program */
@@ -171,4 +172,15 @@ enum status source_text(const char *kernel_dir, const char *name, const char *te
                         struct strbuf *out, struct err *e)
 {
     return assemble(kernel_dir, name, text, out, e);
+}
+
+uint64_t source_hash(void)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < kernel_file_count; i++) {
+        const char *parts[] = {(const char *)&hash, kernel_files[i].path, kernel_files[i].text};
+        const size_t lengths[] = {sizeof hash, strlen(parts[1]), strlen(parts[2])};
+        hash = cache_hash(parts, lengths, 3).low;
+    }
+    return hash;
 }

@@ -2,6 +2,8 @@
 #ifndef OINFER_CL_SOURCE_H
 #define OINFER_CL_SOURCE_H
 
+#include <stdint.h>
+
 #include "engine/base/err.h"
 #include "engine/base/strbuf.h"
 
@@ -14,7 +16,9 @@
  * file. Any thread. */
 enum status source_file(const char *kernel_dir, const char *file, struct strbuf *out,
                         struct err *e);
-/* The same for text made at run time: `name` stands for the file in messages. */
+/* Hash of all embedded files. */
+uint64_t source_hash(void);
+/* The same as source_file for text made at run time: `name` stands for the file in messages. */
 enum status source_text(const char *kernel_dir, const char *name, const char *text,
                         struct strbuf *out, struct err *e);
 

@@ -11,6 +11,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/trim.h"
 #include "engine/cl/kernel.h"
+#include "engine/model/rehearsal.h"
 #include "engine/model/rope.h"
 #include "engine/tensor/quant.h"
 #include "engine/tune/tuned.h"
@@ -369,8 +370,8 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
 }
 
 /* Everything between an empty model and one that can run. */
-static enum status load(struct model *m, const struct load_options *o, struct bill *b,
-                        struct err *e)
+static enum status load(struct model *m, const struct load_options *o, bool with_weights,
+                        struct bill *b, struct err *e)
 {
     enum status status = resolve_options(m, o, e);
     if (status == ST_OK)
@@ -386,16 +387,39 @@ static enum status load(struct model *m, const struct load_options *o, struct bi
             print_bill(m, b, e);
     }
     if (status == ST_OK)
-        status = load_weights(m, o, e);
+        status =
+            with_weights ? load_weights(m, o, e) : weights_load_first(m->weights, m->file->gguf, e);
     if (status == ST_OK)
         status = bind_plans(m, e);
     return status == ST_OK ? open_fused(m, e) : status;
+}
+
+enum status model__open_empty(struct engine *g, const struct model_file *f,
+                              const struct load_options *options, struct model **out, struct err *e)
+{
+    struct bill bill = {0};
+    struct model *m = mem_zalloc(sizeof *m);
+    if (!m)
+        return err_set(e, ST_NO_MEMORY, "model: %zu bytes", sizeof *m);
+    m->engine = g;
+    m->file = f;
+    enum status status = apply_tuned(g, f, e);
+    if (status == ST_OK)
+        status = load(m, options, false, &bill, e);
+    if (status != ST_OK) {
+        model_close(m);
+        return status;
+    }
+    *out = m;
+    return ST_OK;
 }
 
 enum status model_load(struct engine *g, const struct model_file *f,
                        const struct load_options *options, struct model **out, struct err *e)
 {
     uint64_t start_ns = clock_now_ns();
+    if (!rehearse(g, f, options))
+        return err_set(e, ST_CANCELLED, "loading %s: cancelled", f->info.name);
     struct kernel_stats before = kernel_stats(g->device);
     struct model *m = mem_zalloc(sizeof *m);
     if (!m)
@@ -410,7 +434,7 @@ enum status model_load(struct engine *g, const struct model_file *f,
     if (status == ST_OK)
         status = apply_tuned(g, f, e);
     if (status == ST_OK)
-        status = load(m, options, &bill, e);
+        status = load(m, options, true, &bill, e);
     if (status == ST_OK)
         status = prof_collect(g->device, prof, e);
     enum status restored = prof_enable(g->device, profiled, status == ST_OK ? e : NULL);

@@ -14,6 +14,9 @@ struct engine {
     struct device *device;
     struct chooser chooser;
     bool stepwise;
+    char *force; /* engine_options.force; NULL */
+    uint32_t n_threads;
+    uint64_t memory_limit_bytes;
 };
 
 struct model_file {
@@ -70,6 +73,10 @@ struct model {
     struct load_report report;
 };
 
+/* Loads everything but most of the weights: for compiling and first launches. */
+enum status model__open_empty(struct engine *g, const struct model_file *f,
+                              const struct load_options *options, struct model **out,
+                              struct err *e);
 /* The smallest plan that holds a run of these counts. */
 struct plan *model__plan_for(const struct model *m, uint32_t n_tokens);
 

@@ -46,6 +46,8 @@ enum status weights_allocate(struct weights *w, struct err *e);
 enum status weights_load(struct weights *w, const struct gguf *f,
                          bool (*progress)(void *user, uint64_t bytes_done), void *user,
                          struct weights_report *report, struct err *e);
+/* The same for the first rows of every matrix alone; the others hold anything. */
+enum status weights_load_first(struct weights *w, const struct gguf *f, struct err *e);
 void weights_close(struct weights *w); /* accepts NULL */
 
 const struct weight *weights_at(const struct weights *w, uint32_t graph_weight);

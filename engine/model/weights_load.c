@@ -28,6 +28,7 @@ struct loader {
     bool (*progress)(void *user, uint64_t bytes_done);
     void *user;
     uint64_t bytes_done, upload_bytes;
+    uint64_t rows_max;    /* of a tensor; later rows are left out */
     struct buffer *io[2]; /* pieces being uploaded and repacked; opened when first needed */
     uint32_t next_io;
     struct piece pending; /* uploaded, its repack not yet enqueued */
@@ -149,8 +150,9 @@ static enum status load_rows(struct loader *l, const struct weight_segment *s,
     if (step == 0)
         return err_set(l->e, ST_UNSUPPORTED, "tensor %s: rows of %llu bytes, at most %llu", t->name,
                        (unsigned long long)row_bytes, (unsigned long long)(PIECE_BYTES / ROW_STEP));
-    for (uint64_t row = 0; row < s->n_rows; row += step) {
-        uint64_t n = s->n_rows - row < step ? s->n_rows - row : step;
+    const uint64_t n_rows = s->n_rows < l->rows_max ? s->n_rows : l->rows_max;
+    for (uint64_t row = 0; row < n_rows; row += step) {
+        uint64_t n = n_rows - row < step ? n_rows - row : step;
         const char *rows = (const char *)t->data + (s->row0 + row) * row_bytes;
         struct op_call call = repack_call(s, chunk, row, n, row_bytes);
         enum status status;
@@ -200,25 +202,39 @@ static enum status load_chunk(struct loader *l, uint32_t weight, const struct we
     return ST_OK;
 }
 
+/* Loads every chunk and waits for the device. */
+static enum status load_all(struct loader *l)
+{
+    struct weights *w = l->w;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
+        for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++)
+            status = load_chunk(l, i, &w->list[i].chunks[c]);
+    if (status == ST_OK)
+        status = run_pending(l);
+    for (int q = QUEUE_COMPUTE; q <= QUEUE_TRANSFER; q++) { /* even after a failure */
+        enum status waited = queue_wait(w->device, (enum queue_id)q, status == ST_OK ? l->e : NULL);
+        status = status == ST_OK ? waited : status;
+    }
+    buffer_close(l->io[0]);
+    buffer_close(l->io[1]);
+    const enum status file = gguf_check(l->file, l->e);
+    return file != ST_OK ? file : status;
+}
+
 enum status weights_load(struct weights *w, const struct gguf *f,
                          bool (*progress)(void *user, uint64_t bytes_done), void *user,
                          struct weights_report *report, struct err *e)
 {
-    struct loader l = {.w = w, .file = f, .progress = progress, .user = user, .e = e};
-    enum status status = ST_OK;
-    for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
-        for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++)
-            status = load_chunk(&l, i, &w->list[i].chunks[c]);
-    if (status == ST_OK)
-        status = run_pending(&l);
-    for (int q = QUEUE_COMPUTE; q <= QUEUE_TRANSFER; q++) { /* even after a failure */
-        enum status waited = queue_wait(w->device, (enum queue_id)q, status == ST_OK ? e : NULL);
-        status = status == ST_OK ? waited : status;
-    }
-    buffer_close(l.io[0]);
-    buffer_close(l.io[1]);
-    const enum status file = gguf_check(f, e);
-    status = file != ST_OK ? file : status;
+    struct loader l = {
+        .w = w, .file = f, .progress = progress, .user = user, .rows_max = UINT64_MAX, .e = e};
+    enum status status = load_all(&l);
     report->upload_bytes = l.upload_bytes;
     return status;
+}
+
+enum status weights_load_first(struct weights *w, const struct gguf *f, struct err *e)
+{
+    struct loader l = {.w = w, .file = f, .rows_max = ROW_STEP, .e = e};
+    return load_all(&l);
 }

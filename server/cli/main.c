@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/cl/trial.h"
+#include "engine/engine.h"
 #include "server/cli/cli.h"
 
 static const struct command {
@@ -30,9 +30,9 @@ static void print_help(FILE *out)
 
 int main(int argc, char **argv)
 {
-    int trial = trial_build_main(argc, argv);
-    if (trial >= 0)
-        return trial;
+    int child = engine_child_main(argc, argv);
+    if (child >= 0)
+        return child;
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;

@@ -172,7 +172,7 @@ enum status device_list_cache_dir(const char *cache_dir, struct err *e)
 }
 
 /* The fake builds nothing, so nothing is tried in a child. */
-int trial_build_main(int argc, char **argv)
+int engine_child_main(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
