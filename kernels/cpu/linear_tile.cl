@@ -35,6 +35,10 @@
 #define SCALES 1
 #endif
 
+#if CPU_ISA == 1
+#include "cpu/tile_avx2.h"
+#else
+
 /* acc[r][t] = 16 rows of row group r times token t of the tile; w[r]: streams of the row groups. */
 CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x_all,
                          const struct linear_params *p, uint tile, float16 acc[ROW_GROUPS][TILE])
@@ -98,6 +102,8 @@ CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x
         x += Q8T_RECORD;
     }
 }
+
+#endif
 
 #else
 

@@ -16,7 +16,8 @@
 #endif
 
 #define CPU_INLINE static inline __attribute__((always_inline))
-#define CPU_UNROLL _Pragma("unroll")
+#define CPU_UNROLL    _Pragma("unroll")
+#define CPU_NO_UNROLL _Pragma("unroll 1")
 
 /* Fetches the line `bytes` ahead of p into the cache. The hardware's own prefetcher falls behind
  * as soon as there is arithmetic between the loads. (The macros: compiled for the CPU itself, not
