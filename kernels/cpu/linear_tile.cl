@@ -20,8 +20,10 @@
 #endif
 #if OP_ACT == ACT_Q8T
 #define TILE ACT_TILE
-#else
+#elif defined(__AVX512F__)
 #define TILE 8
+#else
+#define TILE 6
 #endif
 #ifndef CHUNK_TILES
 #define CHUNK_TILES (OP_ACT == ACT_Q8T ? 16 : 8)
@@ -107,29 +109,52 @@ CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x
 
 #else
 
-CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x_all,
-                         const struct linear_params *p, uint tile, float16 acc[ROW_GROUPS][TILE])
+/* Row groups whose float sums stay in registers. */
+#if defined(__AVX512F__)
+#define FLOAT_GROUPS 2
+#else
+#define FLOAT_GROUPS 1
+#endif
+
+/* acc[r][t] for FLOAT_GROUPS row groups. */
+CPU_INLINE void float_dot(const __global uchar *const *w, const __global float *const *x, uint n_k,
+                          float16 acc[FLOAT_GROUPS][TILE])
 {
-    const __global float *x[TILE];
+    float16 sum[FLOAT_GROUPS][TILE];
     CPU_UNROLL
-    for (uint t = 0; t < TILE; t++) {
-        x[t] = (const __global float *)x_all + (ulong)min(tile * TILE + t, p->n_tokens - 1) * p->k;
+    for (uint r = 0; r < FLOAT_GROUPS; r++)
         CPU_UNROLL
-        for (uint r = 0; r < ROW_GROUPS; r++)
-            acc[r][t] = (float16)(0.0f);
-    }
-    for (uint k = 0; k < p->k; k += R16_COLUMNS) {
+        for (uint t = 0; t < TILE; t++)
+            sum[r][t] = (float16)(0.0f);
+    for (uint k = 0; k < n_k; k += R16_COLUMNS) {
         CPU_UNROLL
-        for (uint r = 0; r < ROW_GROUPS; r++) {
+        for (uint r = 0; r < FLOAT_GROUPS; r++) {
             float16 columns[R16_COLUMNS];
             r16_columns(w[r], k, columns);
             CPU_UNROLL
             for (uint c = 0; c < R16_COLUMNS; c++)
                 CPU_UNROLL
                 for (uint t = 0; t < TILE; t++)
-                    acc[r][t] = fma(columns[c], (float16)(x[t][k + c]), acc[r][t]);
+                    sum[r][t] = fma(columns[c], (float16)(x[t][k + c]), sum[r][t]);
         }
     }
+    CPU_UNROLL
+    for (uint r = 0; r < FLOAT_GROUPS; r++)
+        CPU_UNROLL
+        for (uint t = 0; t < TILE; t++)
+            acc[r][t] = sum[r][t];
+}
+
+CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x_all,
+                         const struct linear_params *p, uint tile, float16 acc[ROW_GROUPS][TILE])
+{
+    const __global float *x[TILE];
+    CPU_UNROLL
+    for (uint t = 0; t < TILE; t++)
+        x[t] = (const __global float *)x_all + (ulong)min(tile * TILE + t, p->n_tokens - 1) * p->k;
+    CPU_NO_UNROLL
+    for (uint r = 0; r < ROW_GROUPS; r += FLOAT_GROUPS)
+        float_dot(w + r, x, p->k, acc + r);
 }
 
 #endif
