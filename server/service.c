@@ -204,11 +204,16 @@ static bool engines_progress(struct service *s)
 }
 
 /* A sign of life for the service manager, when it is due and the engines give one. The loop alone
- * never does: what hangs is the engine. Loading reports by itself, as it makes progress. */
+ * never does: what hangs is the engine. Loading reports by itself, as it makes progress. The
+ * manager ends a process without signs of life by SIGABRT, which a compiler in a driver (LLVM)
+ * catches, and goes on: it is made to end the process again. */
 static void watch(struct service *s, uint64_t now_ns)
 {
     if (s->watchdog_ns == 0 || s->state == SERVICE_LOADING ||
-        now_ns - s->alive_ns < s->watchdog_ns / ALIVE_PARTS || !engines_progress(s))
+        now_ns - s->alive_ns < s->watchdog_ns / ALIVE_PARTS)
+        return;
+    signal(SIGABRT, SIG_DFL);
+    if (!engines_progress(s))
         return;
     s->alive_ns = now_ns;
     notify_alive();

@@ -91,6 +91,40 @@ def test_a_stalled_engine_is_restarted(start):
     assert manager.stop() == 0
 
 
+def test_a_device_that_hangs_is_left_by_a_new_process(tmp_path):
+    """D32, on the real engine: a kernel never ends, the driver cannot be asked to give up, and the watchdog ends the process."""
+    binary, tool, library = (os.environ.get(name, "") for name in ("OINFERD", "OINFER", "FAKE_CL"))
+    if not all(map(os.path.exists, (binary, tool, library))):
+        pytest.skip("OINFERD, OINFER or FAKE_CL names no file")
+    rules, model = tmp_path / "rules", tmp_path / "tiny.gguf"
+    rules.write_text("")
+    subprocess.run([tool, "mkmodel", "--shape", "n_layer=2,n_embd=64,n_ff=128,n_head=4,n_head_kv=2,n_vocab=512,n_ctx=512", "--dtype",
+                    "q8_0", "-o", str(model)], check=True, capture_output=True)
+    body = {"prompt": "once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    manager = Manager(binary, "--model", model, folder=tmp_path, watchdog_s=15,
+                      env={"LD_PRELOAD": library, "OINFER_FAULT_FILE": str(rules)})
+    url = f"http://127.0.0.1:{manager.port}"
+    try:
+        manager.until("ready", lambda: manager.ready, 240)
+        if requests.get(url + "/v1/devices", timeout=60).json()["data"][0]["kind"] == "host":
+            pytest.skip("there is no OpenCL device")
+        text = requests.post(url + "/v1/completions", json=body, timeout=60).json()["choices"][0]["text"]
+        rules.write_text("clWaitForEvents:1+:sleep=3600000,clFinish:1+:sleep=3600000")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            stuck = pool.submit(requests.post, url + "/v1/completions", json=body, timeout=120)
+            health = manager.until("the device hangs", lambda: (lambda h: h if h["devices"][0]["in_step"] and
+                                   h["devices"][0]["step_age_ms"] > 2000 else None)(requests.get(url + "/health", timeout=5).json()))
+            assert health["running"] == 1 and manager.starts == 1
+            rules.write_text("")  # for the next process: the call that sleeps goes on sleeping
+            with pytest.raises(requests.exceptions.ConnectionError):
+                stuck.result()
+        manager.until("a new process is ready", lambda: manager.starts == 2 and manager.ready, 240)
+        assert manager.results == [-signal.SIGABRT]
+        assert requests.post(url + "/v1/completions", json=body, timeout=60).json()["choices"][0]["text"] == text
+    finally:
+        manager.close()
+
+
 def test_a_daemon_without_devices_is_restarted(start):
     manager = start(watchdog_s=3, env={"FAKE_FAILED_REOPENS": "1000"})
     manager.wait_ready(1)
