@@ -15,6 +15,7 @@ struct connection {
     struct http *http;
     struct MHD_Connection *mhd;
     int fd;
+    bool refused;      /* what it was refused with was written past libmicrohttpd */
     bool replying;     /* the reply that is being queued is one of ours */
     bool served;       /* has had a request: may be idle between two */
     uint64_t since_ns; /* start of the current wait for headers or a body; 0: none */

@@ -41,6 +41,7 @@ static void refuse_directly(struct connection *c, struct exchange *x, enum http_
                   status, MHD_get_reason_phrase_for(status), text.length, strbuf_text(&text));
     send_directly(c, &reply);
     shutdown(c->fd, SHUT_WR);
+    c->refused = true;
     strbuf_free(&text);
     strbuf_free(&reply);
 }
@@ -75,8 +76,9 @@ queue_function http__find_queue(void)
 }
 
 /* Stands in the library's place: the program's symbol comes before that of a shared library, which
- * hands all its replies through this function, ours and its own. For its own ours is written past
- * it, and told that its could not be queued, it closes the connection. */
+ * hands all its replies through this function, ours and its own. Where it makes one, ours is
+ * written past it; then it may go on with its own, which does not come through any more. (It sends
+ * some of them twice, and reads freed memory when one is not queued.) */
 enum MHD_Result MHD_queue_response(struct MHD_Connection *mhd, unsigned status,
                                    struct MHD_Response *response)
 {
@@ -85,12 +87,9 @@ enum MHD_Result MHD_queue_response(struct MHD_Connection *mhd, unsigned status,
     struct connection *c = info != NULL ? info->socket_context : NULL;
     if (c == NULL)
         return MHD_NO; /* there was no memory for it */
-    if (c->replying)
-        return c->http->queue(mhd, status, response);
-    struct exchange *x = find_exchange(c);
-    if (x == NULL || !x->refused)
-        refuse_directly(c, x, refusal_of(status), NULL);
-    return MHD_NO;
+    if (!c->replying && !c->refused)
+        refuse_directly(c, find_exchange(c), refusal_of(status), NULL);
+    return c->http->queue(mhd, status, response);
 }
 
 /* ---- what we refuse ---- */

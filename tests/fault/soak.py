@@ -1,4 +1,5 @@
-"""A long mixed load on a daemon: completions of every kind, streams, clients that leave, operators, requests that are wrong.
+"""A long mixed load on a daemon: completions of every kind, streams, clients that leave, operators, tunings, requests that
+are wrong. What the tunings keep goes into a copy of the cache folder.
 
   soak.py --daemon OINFERD --model MODEL [--minutes 30 | --seconds N] [--clients 8] [--cache-dir DIR] [--device D]
 
@@ -12,7 +13,9 @@ import collections
 import json
 import pathlib
 import random
+import shutil
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "http"))
@@ -101,9 +104,25 @@ class Soak:
             body = self.dice.choice([{"m": 33, "n": 17, "k": 65}, {"m": 64, "n": 64, "k": 64}, {"m": 0, "n": 1, "k": 1}])
             await self.post(c, "/v1/ops/matmul", body, (200, 400, 429, 503))
 
+    async def tuning(self, c):
+        """A small one, followed to its end or given up; the last one wins, as each client may start its own."""
+        body = {"op": "softmax", "shape": {"rows": 16, "len": self.dice.choice([64, 256])}, "budget": 2, "search": "random",
+                "seed": 1}
+        status, data = await self.post(c, "/v1/tune", body, (202, 429, 503))
+        if status != 202:
+            return
+        path, gives_up, state = "/v1/tune/" + json.loads(data)["id"], self.dice.random() < 0.3, "queued"
+        while state in ("queued", "running"):
+            status, _, data = await c.request("DELETE" if gives_up else "GET", path)
+            state = json.loads(data)["status"] if status in (200, 202) else f"{status} {data[:200]!r}"
+            await asyncio.sleep(0.1)
+        self.counts[f"tuning {state}"] += 1
+        if state not in (("done", "cancelled") if gives_up else ("done",)):
+            self.problem(f"{path}: {state}")
+
     async def client(self, end):
-        kinds = [self.greedy] * 5 + [self.sampled] * 4 + [self.stream] * 4 + [self.leave] * 2 + [self.wrong, self.others,
-                                                                                               self.tokens, self.operators]
+        kinds = [self.greedy] * 10 + [self.sampled] * 8 + [self.stream] * 8 + [self.leave] * 4 + [self.tuning] + 2 * [
+            self.wrong, self.others, self.tokens, self.operators]
         c = await Connection(self.port).open()
         while time.monotonic() < end and len(self.problems) < 20:
             kind = self.dice.choice(kinds)
@@ -144,8 +163,14 @@ def main():
     parser.add_argument("--device", default="auto")
     o = parser.parse_args()
     arguments = ["--model", o.model, "--slots", "4", "--device", o.device]
-    if o.cache_dir:
-        arguments += ["--cache-dir", o.cache_dir]
+    with tempfile.TemporaryDirectory() as folder:
+        if o.cache_dir:
+            shutil.copytree(o.cache_dir, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pocl", "tune.json"))
+        sys.exit(soak_daemon(o, [*arguments, "--cache-dir", folder]))
+
+
+def soak_daemon(o, arguments):
+    """The exit status."""
     daemon = Daemon(o.daemon, *arguments)
     daemon.wait_quiet()
     samples = []
@@ -168,7 +193,7 @@ def main():
     print("\n".join(problems[:20]))
     print(f"requests={soak.counts['requests']} problems={len(problems)} warm_kib={warm} last_kib={last} "
           f"growth={100 * (last / warm - 1):.2f}%")
-    sys.exit(1 if problems else 0)
+    return 1 if problems else 0
 
 
 main()

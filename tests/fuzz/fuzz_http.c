@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* memmem */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -99,6 +100,7 @@ static void open_server(void)
                                                 .idle_time_ms = 60000};
     socklen_t n = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    signal(SIGPIPE, SIG_IGN); /* as in the daemon */
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(fd, 16) != 0 || getsockname(fd, (struct sockaddr *)&address, &n) != 0 ||

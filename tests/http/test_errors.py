@@ -259,6 +259,7 @@ BROKEN = [
     (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcdefghij\r\n", 400, None),
     (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 413, "body_too_large"),
     (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, "request_line_too_long"),
+    (b"GET /health?" + b"a&" * 10000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large"),
     (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100000 + b"\r\n\r\n", 431, "headers_too_large"),
     (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * 20000 + b"\r\n", 431, "headers_too_large")]
 

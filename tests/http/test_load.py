@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import socket
 import time
 
@@ -219,17 +218,3 @@ def test_clients_that_leave_a_real_model(start_real):
     leave_at_random(daemon.port, 700, 40, 4, 12)
     before.check()
     assert daemon.complete(**body)["choices"][0]["text"] == expected
-
-
-def test_a_short_soak(real_binary, tiny_model, warm_cache):
-    """tests/fault/soak.py for half a minute; by hand it runs for half an hour."""
-    import pathlib
-    import subprocess
-    import sys
-    if SANITIZED:
-        pytest.skip("a sanitizer's memory grows")
-    script = pathlib.Path(__file__).parent.parent / "fault" / "soak.py"
-    done = subprocess.run([sys.executable, script, "--daemon", real_binary, "--model", tiny_model, "--seconds", "40",
-                           "--cache-dir", warm_cache], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"requests=\d+", done.stdout)
