@@ -133,6 +133,35 @@ static void set_option(struct reader *r, const char *source, const char *where,
 
 /* ---- the file ---- */
 
+static bool is_section(const char *name, size_t n)
+{
+    for (uint32_t i = 0; i < config_option_count; i++)
+        if (strlen(config_options[i].section) == n &&
+            strncmp(config_options[i].section, name, n) == 0)
+            return true;
+    return false;
+}
+
+/* A line that begins a section: says so when there is no such section. */
+static void check_section(struct reader *r, const char *line)
+{
+    line += strspn(line, " \t");
+    if (line[0] != '[')
+        return;
+    const size_t n = strcspn(line + 1, "]\r\n");
+    if (line[1 + n] != ']' || is_section(line + 1, n))
+        return;
+    strbuf_printf(r->problems, "%s:%d: there is no section [%.*s]; there are", r->path, r->line,
+                  (int)n, line + 1);
+    const char *last = "";
+    for (uint32_t i = 0; i < config_option_count; i++) {
+        if (strcmp(config_options[i].section, last) != 0)
+            strbuf_printf(r->problems, " [%s]", config_options[i].section);
+        last = config_options[i].section;
+    }
+    strbuf_putc(r->problems, '\n');
+}
+
 /* Gives inih a line at a time, so that we know line numbers and see lines it would cut. */
 static char *read_line(char *buffer, int size, void *user)
 {
@@ -144,6 +173,7 @@ static char *read_line(char *buffer, int size, void *user)
         return NULL;
     }
     size_t n = strlen(buffer);
+    check_section(r, buffer);
     if ((n > 0 && buffer[n - 1] == '\n') || (n > 0 && feof(r->file)))
         return buffer;
     if (n + 1 < (size_t)size) {
@@ -166,6 +196,8 @@ static int take_file_value(void *user, const char *section, const char *name, co
     struct reader *r = user;
     char where[512];
     snprintf(where, sizeof where, "%s:%d", r->path, r->line);
+    if (section[0] != '\0' && !is_section(section, strlen(section)))
+        return 1; /* that was said at its head */
     const struct config_option *option = find_option(name);
     if (option == NULL) {
         report_unknown(r, where, name);
@@ -242,19 +274,29 @@ static void set_list_variable(struct reader *r, const char *where,
     }
 }
 
+/* A variable of our name that is like no option: another version's, or another program's. */
+static void add_unknown(struct reader *r, const char *variable)
+{
+    struct config_list *list = &r->config->unknown_variables;
+    char *copy = list->count < CONFIG_LIST_MAX ? mem_strdup(variable) : NULL;
+    if (copy != NULL)
+        list->items[list->count++] = copy;
+}
+
 static void read_environment(struct reader *r, char *const *environment)
 {
     for (; environment != NULL && *environment != NULL; environment++) {
         char name[NAME_MAX_BYTES], where[NAME_MAX_BYTES + sizeof ENV_PREFIX];
         const char *value;
-        if (!split_variable(*environment, name, sizeof name, &value) || strcmp(name, "config") == 0)
+        if (!split_variable(*environment, name, sizeof name, &value) ||
+            strcmp(name, "config") == 0 || value[0] == '\0') /* set but empty is not set */
             continue;
         snprintf(where, sizeof where, "%.*s", (int)strcspn(*environment, "="), *environment);
         const struct config_option *option = find_option(name);
         if (option == NULL && nearest_name(name) != NULL)
             report_unknown(r, where, name);
         else if (option == NULL)
-            continue; /* like none of ours: another program's, or a test's */
+            add_unknown(r, where);
         else if (option->type == CONFIG_LIST)
             set_list_variable(r, where, option, value);
         else
@@ -320,6 +362,9 @@ static void read_arguments(struct reader *r, int argc, char *const *argv)
             report_unknown(r, "command line", name);
         else if (value == NULL)
             strbuf_printf(r->problems, "%s: needs a value (%s)\n", where, option->unit);
+        else if (option->type == CONFIG_LIST && value[0] == '\0')
+            strbuf_printf(r->problems, "%s: is empty, expected a value (%s)\n", where,
+                          option->unit);
         else
             set_option(r, "arguments", where, option, value);
     }
@@ -339,7 +384,7 @@ static const char *scan_arguments(int argc, char *const *argv, char *const *envi
         if (!split_flag(argc, argv, &i, name, sizeof name, &value))
             continue;
         if (strcmp(name, "config") == 0) {
-            if (value == NULL)
+            if (value == NULL || value[0] == '\0')
                 strbuf_puts(problems, "--config: needs a value (FILE)\n");
             else
                 path = value;
@@ -420,5 +465,7 @@ void config_close(struct config *c)
         return;
     for (uint32_t i = 0; i < config_option_count; i++)
         value__clear(c, &config_options[i]);
+    for (uint32_t i = 0; i < c->unknown_variables.count; i++)
+        mem_free(c->unknown_variables.items[i]);
     mem_free(c);
 }

@@ -49,6 +49,8 @@ struct config {
 #define OPTION(section, name, field, type, fallback, min, max, unit, help) CONFIG_C_##type field;
 #include "config/options.def"
 #undef OPTION
+    /* variables of the environment that begin like ours and are like no option: to be warned of */
+    struct config_list unknown_variables;
 };
 
 /* A row of the table, for whoever lists options. Static lifetime. */

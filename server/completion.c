@@ -82,9 +82,11 @@ static void log_done(const struct job *j)
 {
     const struct job_timings *t = &j->timings;
     char quoted[2 * ERR_TEXT_BYTES];
+    const bool left = j->exchange == NULL && j->fault.kind == FAULT_DRAINING;
     if (j->failed)
         log_info("job failed job=%llu code=%s reason=%s", (unsigned long long)j->id,
-                 fault_code(j->fault.kind), log_quote(quoted, sizeof quoted, j->fault.message));
+                 left ? "client_left" : fault_code(j->fault.kind),
+                 log_quote(quoted, sizeof quoted, left ? "the client left" : j->fault.message));
     else if (j->kind == JOB_OPERATOR)
         log_info("job done job=%llu op=%s queue_ms=%.1f run_ms=%.1f", (unsigned long long)j->id,
                  api_op_name(j->op->op), (double)(t->started_ns - t->arrived_ns) / 1e6,

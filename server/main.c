@@ -50,16 +50,29 @@ static int make_folders(char *path)
         if (made != 0 && errno != EEXIST)
             return -1;
     }
-    return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+    struct stat info;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return -1;
+    if (stat(path, &info) != 0)
+        return -1;
+    errno = S_ISDIR(info.st_mode) ? EACCES : ENOTDIR;
+    return S_ISDIR(info.st_mode) && access(path, R_OK | W_OK | X_OK) == 0 ? 0 : -1;
+}
+
+/* A variable of the environment; set but empty is not set. */
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
 /* The folder for compiled kernels: the option, else systemd's, else the user's. NULL in `out[0]`:
  * none can be had, and the daemon runs without. */
 static const char *find_cache(const struct config *c, char *out, size_t size)
 {
-    const char *systemd = getenv("CACHE_DIRECTORY");
-    const char *xdg = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
+    const char *systemd = variable("CACHE_DIRECTORY");
+    const char *xdg = variable("XDG_CACHE_HOME");
+    const char *home = variable("HOME");
     if (c->cache_dir[0] != '\0')
         snprintf(out, size, "%s", c->cache_dir);
     else if (systemd != NULL)
@@ -158,7 +171,7 @@ static enum status run(struct config *c, const struct command_line *line, bool c
     struct keys *keys = NULL;
     struct tls *tls = NULL;
     struct device_list *devices = NULL;
-    char cache[4096];
+    char cache[4096], quoted[2 * ERR_TEXT_BYTES];
 
     enum status status = ST_OK;
     if (c->api_key_file[0] != '\0')
@@ -179,10 +192,15 @@ static enum status run(struct config *c, const struct command_line *line, bool c
     status = check_exposure(c, &options.address, e);
     if (status != ST_OK || check)
         goto close_socket;
+    for (uint32_t i = 0; i < c->unknown_variables.count; i++)
+        log_warn("variable is no option name=%s",
+                 log_quote(cache, sizeof cache, c->unknown_variables.items[i]));
     options.cache_dir = find_cache(c, cache, sizeof cache);
-    status = device_list_cache_dir(options.cache_dir, e);
-    if (status == ST_OK)
-        status = device_list_open((uint32_t)c->threads, &devices, e);
+    if (device_list_cache_dir(options.cache_dir, e) != ST_OK) {
+        log_warn("no cache reason=%s", log_quote(quoted, sizeof quoted, e->text));
+        options.cache_dir = NULL;
+    }
+    status = device_list_open((uint32_t)c->threads, &devices, e);
     if (status != ST_OK)
         goto close_socket;
     options.devices = devices;

@@ -99,7 +99,7 @@ enum status op_job_prepare(struct job *j, const char *body, size_t n)
 {
     struct op_job *o = j->op;
     struct fault f;
-    const uint64_t deadline_ms = j->service->limits.deadline_ms;
+    const uint64_t deadline_ms = j->limits.deadline_ms;
     enum status status = o->content_type != NULL ? parse_parts(o, body, n, deadline_ms, &f)
                                                  : op_request_parse(o->op, body, n, NULL, 0,
                                                                     deadline_ms, &o->request, &f);
@@ -142,6 +142,7 @@ enum status op_job_run(struct job *j, struct device *d, const struct op_job_host
     j->timings.started_ns = start_ns;
     o->device = *device_info(d);
     struct opbench_request request = o->request->bench;
+    request.max_bytes = j->limits.matrix_bytes;
     request.proceed = proceed;
     request.user = &watch;
     request.deadline_ns = j->deadline_ns > start_ns ? j->deadline_ns - start_ns : 1;

@@ -87,6 +87,7 @@ struct request_limits {
     uint32_t stop_strings;
     uint32_t max_tokens; /* most max_tokens; 0: no limit of its own */
     uint64_t deadline_ms;
+    uint64_t matrix_bytes; /* most bytes of the tensors of an operator or a tuning */
 };
 
 /* Has the JSON parser take its memory from engine/base/mem.h. Once, before any thread parses. */

@@ -327,7 +327,11 @@ static enum status draw(struct sequence *s, const float *logits, struct fault *f
     struct err e;
     enum status status = sampler_draw(s->sampler, logits, s->banned, n_banned,
                                       r->logprobs > 0 ? (uint32_t)r->logprobs : 0, &sample, &e);
-    return status == ST_OK ? take_token(s, &sample, f) : fault_from_err(f, NULL, &e);
+    if (status == ST_OK)
+        return take_token(s, &sample, f);
+    /* Of what a request may say, only its biases can leave no token to draw. */
+    const bool biased = status == ST_INVALID && s->job->request->logit_bias.count > 0;
+    return fault_from_err(f, biased ? "logit_bias" : NULL, &e);
 }
 
 /* Characters that prompt token p takes in the echoed text: none for a BOS that we put in front. */

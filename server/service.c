@@ -313,7 +313,8 @@ static struct request_limits limits_of(const struct config *c)
     return (struct request_limits){.choices = (uint32_t)c->choices,
                                    .stop_strings = (uint32_t)c->stop_strings,
                                    .max_tokens = (uint32_t)c->max_tokens,
-                                   .deadline_ms = (uint64_t)c->deadline_ms};
+                                   .deadline_ms = (uint64_t)c->deadline_ms,
+                                   .matrix_bytes = (uint64_t)c->matrix_bytes};
 }
 
 static enum status open_http(struct service *s, struct err *e)

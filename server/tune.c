@@ -24,7 +24,8 @@
 struct tuning {
     uint64_t id;
     struct tune_request request;
-    uint32_t worker; /* its number */
+    uint64_t max_bytes; /* of the tensors of a shape that a client gave */
+    uint32_t worker;    /* its number */
     char device[128];
     struct tunings *owner;
     struct worker_task task;
@@ -93,8 +94,10 @@ static void set_status(struct tuning *t, enum tuning_status status, const struct
 static bool begin(struct tuning *t, struct engine *g, struct model *const *models)
 {
     const struct tune_request *r = &t->request;
-    const struct tuner_options options = {
-        .search = (enum search_kind)r->search, .budget = (uint32_t)r->budget, .seed = r->seed};
+    const struct tuner_options options = {.search = (enum search_kind)r->search,
+                                          .budget = (uint32_t)r->budget,
+                                          .seed = r->seed,
+                                          .max_bytes = r->model[0] ? 0 : t->max_bytes};
     struct tune_call *calls = mem_array(JOB_MAX_CALLS, sizeof *calls);
     struct err e = {0};
     enum status status = ST_OK;
@@ -408,6 +411,7 @@ void tune_start(struct service *s, struct exchange *x)
         return;
     }
     t->starter = x;
+    t->max_bytes = s->limits.matrix_bytes;
     log_info("tuning begins tuning=%" PRIu64 " device=%u", t->id, worker);
     worker_add_task(s->workers[worker], &t->task);
 }

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/base/log.h"
@@ -18,6 +20,8 @@
 #define FORMAT         "oinfer.tune"
 #define FORMAT_VERSION 1
 #define PATH_BYTES     4096
+#define LOCK_TRIES     500
+#define LOCK_PAUSE_NS  10000000
 
 const char *tune_file_path(const char *folder, char *out, size_t n)
 {
@@ -268,18 +272,41 @@ static enum status write_whole(const char *path, const char *text, struct err *e
     return st;
 }
 
+/* Locks the folder of a file, for whoever reads, merges and writes it: other processes have it too.
+ * -1: without, where no lock can be had in time. */
+static int lock_folder(const char *path)
+{
+    char folder[PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    const int file = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int tries = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno != EWOULDBLOCK || tries == LOCK_TRIES) {
+            close(file);
+            return -1;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+    }
+    return file;
+}
+
 enum status tune_file_add(const char *path, const struct tune_store *s, struct err *e)
 {
     struct tune_store *all;
     enum status st = store_open(&all, e);
     if (st != ST_OK)
         return st;
+    const int lock = lock_folder(path);
     tune_file_load(path, all);
     st = store_merge(all, s, e);
     char *text = st == ST_OK ? text_of(all) : NULL;
     if (st == ST_OK)
         st = text ? write_whole(path, text, e)
                   : err_set(e, ST_NO_MEMORY, "%.200s: out of memory", path);
+    if (lock >= 0)
+        close(lock);
     cJSON_free(text);
     store_close(all);
     return st;

@@ -223,9 +223,26 @@ static void describe_host(struct entry *entry)
     info->available = true;
 }
 
+/* PoCL ends the process over some of its variables when they are set but empty. */
+static void unset_empty_variables(void)
+{
+    extern char **environ;
+    char name[64];
+    for (size_t i = 0; environ != NULL && environ[i] != NULL;) {
+        const char *entry = environ[i++], *equals = strchr(entry, '=');
+        if (equals == NULL || equals[1] != '\0' || strncmp(entry, "POCL_", 5) != 0 ||
+            (size_t)(equals - entry) >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(equals - entry), entry);
+        unsetenv(name);
+        i = 0; /* the list has moved */
+    }
+}
+
 enum status device_list_cache_dir(const char *cache_dir, struct err *e)
 {
     char path[CACHE_PATH_BYTES];
+    unset_empty_variables();
     if (cache_dir == NULL)
         return ST_OK;
     int n = snprintf(path, sizeof path, "%s/pocl", cache_dir);

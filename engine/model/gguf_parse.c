@@ -227,6 +227,34 @@ static enum status place_tensor(const struct gguf_shard *shard, struct gguf_tens
     return ST_OK;
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const struct gguf_tensor *const *x = a, *const *y = b;
+    return ((*x)->file_offset > (*y)->file_offset) - ((*x)->file_offset < (*y)->file_offset);
+}
+
+/* Refuses tensors that share bytes: one of the two is not what its name says. */
+static enum status check_overlaps(const struct gguf_shard *shard, struct err *e)
+{
+    enum status status = ST_OK;
+    const struct gguf_tensor **order = mem_array(shard->n_tensors, sizeof *order);
+    if (order == NULL)
+        return err_set(e, ST_NO_MEMORY, "no memory for %zu tensors", shard->n_tensors);
+    for (size_t i = 0; i < shard->n_tensors; i++)
+        order[i] = &shard->tensors[i];
+    qsort(order, shard->n_tensors, sizeof *order, compare_places);
+    for (size_t i = 1; i < shard->n_tensors && status == ST_OK; i++) {
+        const struct gguf_tensor *a = order[i - 1], *b = order[i];
+        if (b->file_offset < a->file_offset + a->n_bytes)
+            status = err_set(e, ST_FORMAT,
+                             "tensor %s begins at byte %llu, inside tensor %s, which ends at %llu",
+                             b->name, (unsigned long long)b->file_offset, a->name,
+                             (unsigned long long)(a->file_offset + a->n_bytes));
+    }
+    mem_free(order);
+    return status;
+}
+
 static enum status parse_tensors(struct gguf_shard *shard, struct span *s, uint64_t n,
                                  uint32_t number, struct err *e)
 {
@@ -250,7 +278,7 @@ static enum status parse_tensors(struct gguf_shard *shard, struct span *s, uint6
         if (status != ST_OK)
             return status;
     }
-    return ST_OK;
+    return check_overlaps(shard, e);
 }
 
 /* Magic and version. */

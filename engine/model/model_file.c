@@ -1,6 +1,8 @@
 /* Model files: a GGUF with everything derived from it that needs no device. Immutable once open. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
 #include "engine/model/vocab.h"
@@ -86,6 +88,24 @@ static void fill_info(struct model_file *f)
     info->identity = gguf_identity(f->gguf);
 }
 
+/* Says when the file has blocks that the model will not run: block_count is below what is there. */
+static void warn_unused_blocks(const struct model_file *f)
+{
+    unsigned long most = 0;
+    for (size_t i = 0; i < gguf_tensor_count(f->gguf); i++) {
+        const char *name = gguf_tensor_at(f->gguf, i)->name;
+        char *end = NULL;
+        if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9')
+            continue;
+        const unsigned long block = strtoul(name + 4, &end, 10);
+        if (*end == '.' && block >= most)
+            most = block + 1;
+    }
+    if (most > f->hparams.n_layer)
+        log_warn("model has unused blocks path=\"%s\" block_count=%u blocks=%lu", f->path,
+                 f->hparams.n_layer, most);
+}
+
 enum status model_file_open(const char *path, struct model_file **out, struct err *e)
 {
     struct model_file *f = mem_zalloc(sizeof *f);
@@ -114,6 +134,7 @@ enum status model_file_open(const char *path, struct model_file **out, struct er
         return status;
     }
     fill_info(f);
+    warn_unused_blocks(f);
     *out = f;
     return ST_OK;
 }

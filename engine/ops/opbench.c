@@ -489,6 +489,10 @@ static enum status check_shape(struct bench *b, const struct variant *const *lis
                            "%s: tensor %s of %" PRIu64 " bytes, the device allows %" PRIu64,
                            op_name(r->op), op_tensor_name(r->op, i), bytes, buffer_max_bytes(b->d));
     }
+    if (r->max_bytes > 0 && need > r->max_bytes)
+        return err_set(e, ST_NO_DEVICE_MEMORY,
+                       "%s: tensors of %" PRIu64 " bytes, the limit is %" PRIu64, op_name(r->op),
+                       need, r->max_bytes);
     const struct device_memory memory = device_memory(b->d);
     if (memory.limit_bytes > 0 && need > memory.limit_bytes - memory.used_bytes)
         return err_set(e, ST_INVALID,

@@ -27,6 +27,7 @@ struct opbench_request {
     bool verify, return_output;
     bool f32_output;      /* norm, quantize, swiglu: only variants that write ACT_F32 */
     uint64_t deadline_ns; /* the most that all of it may take; 0: no limit */
+    uint64_t max_bytes;   /* of all tensors together; 0: what the device and the host have */
     struct op_data data;
     /* Asked between runs, with the time that the next piece of work may take at most; false ends it
      * all with ST_CANCELLED. NULL: never asked. */

@@ -30,7 +30,7 @@ struct tuner {
 };
 
 static enum status make_data(struct tuner *t, const struct shape *shape, enum dtype dtype,
-                             struct err *e)
+                             uint64_t max_bytes, struct err *e)
 {
     union op_params params;
     shape_params(shape, &params);
@@ -56,6 +56,9 @@ static enum status make_data(struct tuner *t, const struct shape *shape, enum dt
                            op_name(t->v->op), op_tensor_name(t->v->op, i),
                            (unsigned long long)bytes, (unsigned long long)buffer_max_bytes(t->d));
     }
+    if (max_bytes > 0 && need > max_bytes)
+        return err_set(e, ST_NO_DEVICE_MEMORY, "%s: tensors of %llu bytes, the limit is %llu",
+                       op_name(t->v->op), (unsigned long long)need, (unsigned long long)max_bytes);
     const uint64_t available = mem_available_bytes();
     if (available > 0 && 2 * need > available)
         return err_set(e, ST_INVALID, "%s: tensors of %llu bytes, the host has %llu left",
@@ -89,7 +92,7 @@ enum status tuner_open(struct device *d, const struct variant *v, const struct s
     if (st == ST_OK && options->search != SEARCH_KINDS)
         st = search_open(options->search, t->space, options->budget, options->seed, &t->search, e);
     if (st == ST_OK)
-        st = make_data(t, shape, dtype, e);
+        st = make_data(t, shape, dtype, options->max_bytes, e);
     if (st != ST_OK) {
         tuner_close(t);
         return st;

@@ -20,7 +20,8 @@ struct tuner_options {
     enum search_kind search;
     uint32_t budget;
     uint64_t seed;
-    uint32_t passes; /* the least of the medians of so many rounds; 0: 1 */
+    uint32_t passes;    /* the least of the medians of so many rounds; 0: 1 */
+    uint64_t max_bytes; /* of all tensors of a call; 0: what the device and the host have */
 };
 
 /* What came of one point. */

@@ -576,10 +576,10 @@ enum status op_request_fault(const struct op_request *r, const struct err *e, st
         if (r->bench.n_settings > 0) /* values that are right one by one, but not together here */
             return fault_set(f, FAULT_UNSUPPORTED, "params", "%s", e->text);
         break;
+    case ST_IO: return fault_set(f, FAULT_ENGINE, NULL, "%s", e->text);
     case ST_OK:
     case ST_FORMAT:
     case ST_CONTEXT_FULL:
-    case ST_IO:
     case ST_DEVICE:
     case ST_DEVICE_LOST:
     case ST_NUMERIC:

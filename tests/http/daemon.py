@@ -1,5 +1,6 @@
 """A daemon under test: started on a free port, watched until it serves, stopped at the end."""
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -13,13 +14,20 @@ START_S = 240  # building kernels under a sanitizer takes its time
 SANITIZED = os.environ.get("OINFER_SANITIZE", "")
 
 
+def environment():
+    """What a daemon gets of the tests' own variables: those that are options of it."""
+    options = (pathlib.Path(__file__).resolve().parents[2] / "config/options.def").read_text()
+    names = {"OINFER_" + name.upper().replace("-", "_") for name in re.findall(r'^OPTION(?:_LIVE)?\(\w+, "([^"]*)"', options, re.M)}
+    return {name: value for name, value in os.environ.items() if not name.startswith("OINFER_") or name in names}
+
+
 class Daemon:
     """oinferd as a child process. Arguments are those of the command line; env is added to the environment."""
 
     def __init__(self, binary, *arguments, env=None, wait=True):
         self.log_file = tempfile.TemporaryFile()
         command = [binary, "--port", "0", *[str(a) for a in arguments]]
-        self.process = subprocess.Popen(command, stderr=self.log_file, env={**os.environ, **(env or {})})
+        self.process = subprocess.Popen(command, stderr=self.log_file, env={**environment(), **(env or {})})
         self.port = None
         self.session = requests.Session()
         try:

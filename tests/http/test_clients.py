@@ -488,6 +488,20 @@ def test_port_taken_is_one_sentence(fake, fake_binary):
     assert f"port {fake.port}" in err and "taken" in err and len(err.strip().splitlines()) == 1
 
 
+def test_a_variable_that_is_no_option_is_warned_of(start_fake):
+    daemon = start_fake(env={"OINFER_QWERTZUIOP": "1"})
+    assert daemon.log().count("warn variable is no option name=OINFER_QWERTZUIOP") == 1
+
+
+def test_an_operator_that_is_given_up_is_logged_as_that(start_fake):
+    daemon = start_fake(env={"FAKE_STEP_MS": "200"})
+    body = b'{"rows":4,"len":8,"iterations":1000}'
+    with daemon.connect() as s:
+        s.sendall(b"POST /v1/ops/softmax HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert poll(lambda: daemon.get("/health").json()["running"] == 1)
+    assert poll(lambda: "code=client_left" in daemon.log()) and "code=draining" not in daemon.log()
+
+
 def test_bad_model_is_one_sentence(fake_binary):
     code, _, err = run_to_end(fake_binary, "--model", "missing.gguf", "--port", 0)
     assert code == 1 and "missing.gguf" in err and len(err.strip().splitlines()) == 1
@@ -497,6 +511,18 @@ def test_no_memory_for_the_model_is_the_bill(fake_binary, monkeypatch):
     monkeypatch.setenv("FAKE_LOAD_FAILS", "1")
     code, _, err = run_to_end(fake_binary, "--model", "fake.gguf", "--port", 0)
     assert code == 1 and "weights 1000" in err and "available" in err
+
+
+def test_unused_blocks_are_warned_of(real_binary, tiny_model, tmp_path):
+    """block_count below the blocks that are there."""
+    data, key = bytearray(tiny_model.read_bytes()), b"llama.block_count"
+    at = data.index(key) + len(key) + 4
+    assert data[at:at + 4] == (2).to_bytes(4, "little")
+    data[at] = 1
+    (tmp_path / "one.gguf").write_bytes(data)
+    code, _, err = run_to_end(real_binary, "--check", "--model", tmp_path / "one.gguf")
+    assert code == 0 and "block_count=1 blocks=2" in err and "one.gguf" in err
+    assert run_to_end(real_binary, "--check", "--model", tiny_model)[2] == ""
 
 
 def test_bad_options_are_all_named(fake_binary):

@@ -144,6 +144,12 @@ def test_limits_of_fields(fake, field, value, allowed):
         assert reply.json()["error"]["param"] == field, reply.text
 
 
+def test_a_bias_that_bans_every_token_is_named(fake):
+    bias = {str(i): -100 for i in range(260)}
+    check_error(fake.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "logit_bias": bias}), 400, "invalid_request_error",
+                None, "logit_bias")
+
+
 def test_fields_that_contradict(fake):
     check_error(fake.post("/v1/completions", {"prompt": "x", "n": 3, "best_of": 2}), 400, "invalid_request_error", None, "best_of")
     check_error(fake.post("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}), 400, "invalid_request_error",

@@ -6,12 +6,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
 import requests
 
-from daemon import Daemon, run_to_end
+from daemon import Daemon, poll, run_to_end
 
 BODY = {"prompt": "once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 SANITIZED = bool(os.environ.get("OINFER_SANITIZE"))
@@ -68,27 +69,29 @@ def tiny_f16(tmp_path_factory):
 
 
 class Notices:
-    """What a daemon tells the service manager."""
+    """What a daemon tells the service manager: read all the time, as the daemon would wait for it."""
 
     def __init__(self, folder):
         self.path = str(folder / "notify")
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(self.path)
+        self.alive = time.monotonic()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        while (text := self.socket.recv(4096)) != b"":
+            if b"WATCHDOG=1" in text:
+                self.alive = time.monotonic()
 
     def until_silent(self, seconds=1, limit=30):
         """Whether there comes a time of so many seconds without a sign of life."""
-        end = time.monotonic() + limit
-        quiet_from = time.monotonic()
-        self.socket.settimeout(seconds / 4)
-        while time.monotonic() < end and time.monotonic() - quiet_from < seconds:
-            try:
-                if b"WATCHDOG=1" in self.socket.recv(4096):
-                    quiet_from = time.monotonic()
-            except TimeoutError:
-                pass
-        return time.monotonic() - quiet_from >= seconds
+        return poll(lambda: time.monotonic() - self.alive > seconds, limit)
 
     def close(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+            end.sendto(b"", self.path)
+        self.thread.join()
         self.socket.close()
 
 
@@ -226,6 +229,31 @@ def test_a_full_disk_under_the_log(real_binary, tiny_model, cache, expected, tmp
     assert reply.json()["choices"][0]["text"] == expected
     process.send_signal(signal.SIGTERM)
     assert process.wait(STOP_S) == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "below a file", "closed"])
+def test_a_cache_folder_that_is_none(real_binary, tiny_model, expected, tmp_path, kind):
+    """A warning, and no cache."""
+    folder = tmp_path / "cache"
+    if kind == "closed":
+        if os.geteuid() == 0:
+            pytest.skip("root may write everywhere")
+        folder.mkdir(mode=0o500)
+    else:
+        folder.write_text("not a folder")
+    daemon = Daemon(real_binary, "--model", tiny_model, "--device", "host",
+                    "--cache-dir", folder / "more" if kind == "below a file" else folder)
+    assert "warn no cache folder=" in daemon.log() and daemon.complete(prompt="x", max_tokens=2)
+    daemon.stop(STOP_S)
+
+
+def test_variables_that_are_set_but_empty(real_binary, tiny_model, cache, expected):
+    """They are not set: PoCL ends the process over an empty POCL_CACHE_DIR."""
+    names = ("POCL_CACHE_DIR", "POCL_DEVICES", "XDG_CACHE_HOME", "CACHE_DIRECTORY", "OINFER_PORT", "OINFER_DEVICE", "OINFER_MODEL",
+             "OINFER_QUEUE", "OINFER_LOG_LEVEL", "OINFER_CONFIG", "OINFER_CACHE_DIR")
+    daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", cache, env=dict.fromkeys(names, ""))
+    assert text_of(daemon) == expected and "warn" not in daemon.log()
+    daemon.stop(STOP_S)
 
 
 # ---- kill -9, and what it may leave ----

@@ -86,6 +86,15 @@ static void later_sources_win(void **state)
     assert_string_equal(c->host, "file.example");
     assert_int_equal(c->model.count, 2);
     assert_string_equal(c->model.items[1], "b.gguf");
+    assert_int_equal(c->unknown_variables.count, 1); /* another program's, or a mistake */
+    assert_string_equal(c->unknown_variables.items[0], "OINFER_QWERTZUIOP");
+    config_close(c);
+
+    char *empty_env[] = {(char *)"OINFER_PORT=", (char *)"OINFER_MODEL=", (char *)"OINFER_KV=",
+                         (char *)"OINFER_SLTOS=", NULL};
+    assert_int_equal(load(ARGS((char *)"--config", path), empty_env, &c, &action), ST_OK);
+    assert_int_equal(c->port, 1000); /* set but empty is not set */
+    assert_int_equal(c->model.count, 2);
     config_close(c);
 
     /* A list of a later source replaces that of an earlier one. */
@@ -103,7 +112,7 @@ static void every_problem_is_named(void **state)
     (void)state;
     struct config *c;
     enum config_action action;
-    char path[64], want[128];
+    char path[64], want[192];
     write_file(path, "[server]\nprot = 1\nport = 1\nport = 2\nqueue = 3\nnonsense\n");
     char *env[] = {(char *)"OINFER_SLTOS=2", (char *)"OINFER_PORT=99999", NULL};
     char *args[] = {(char *)"--config",
@@ -138,6 +147,24 @@ static void every_problem_is_named(void **state)
     assert_non_null(strstr(text, "command line: unknown option \"no-such-thing-at-all\"\n"));
     assert_non_null(strstr(text, "\"maybe\" is neither yes nor no"));
     unlink(path);
+
+    write_file(path, "[nope]\nport = 1\nfoo = 2\n [limits] ; known\nqueue = 3\n[also nope]\n");
+    assert_int_equal(load(ARGS((char *)"--config", path), NULL, &c, &action), ST_INVALID);
+    snprintf(want, sizeof want,
+             "%s:1: there is no section [nope]; there are [model] [device] [server] [limits] "
+             "[log]\n",
+             path);
+    text = strbuf_text(&problems);
+    assert_ptr_equal(strstr(text, want), text);
+    assert_non_null(strstr(text, ":6: there is no section [also nope]"));
+    assert_null(strstr(text, "port"));
+    assert_null(strstr(text, "queue"));
+    unlink(path);
+
+    assert_int_equal(load(ARGS((char *)"--model", (char *)""), NULL, &c, &action), ST_INVALID);
+    assert_string_equal(strbuf_text(&problems), "--model: is empty, expected a value (FILE)\n");
+    assert_int_equal(load(ARGS((char *)"--config", (char *)""), NULL, &c, &action), ST_INVALID);
+    assert_string_equal(strbuf_text(&problems), "--config: needs a value (FILE)\n");
 
     char *missing[] = {(char *)"--config=/nonexistent/oinferd.conf", NULL};
     assert_int_equal(load(missing, NULL, &c, &action), ST_INVALID);

@@ -302,7 +302,8 @@ static void wrong_name_length(struct gguf_bytes *b)
 static void wrong_name_twice(struct gguf_bytes *b)
 {
     bytes_tensor(b, "t", 1, (uint64_t[]){1}, DT_F32, 0);
-    bytes_tensor(b, "t", 1, (uint64_t[]){1}, DT_F32, 0);
+    bytes_tensor(b, "t", 1, (uint64_t[]){1}, DT_F32, 32);
+    b->data_bytes = 36;
 }
 static void wrong_no_dims(struct gguf_bytes *b)
 {
@@ -345,6 +346,20 @@ static void wrong_block(struct gguf_bytes *b)
 {
     bytes_tensor(b, "ragged", 1, (uint64_t[]){33}, DT_Q4_0, 0);
 }
+static void overlapping(struct gguf_bytes *b)
+{
+    bytes_tensor(b, "first", 1, (uint64_t[]){16}, DT_F32, 0);
+    bytes_tensor(b, "second", 1, (uint64_t[]){16}, DT_F32, 32);
+    b->data_bytes = 96;
+}
+
+static void in_one_place(struct gguf_bytes *b)
+{
+    bytes_tensor(b, "first", 1, (uint64_t[]){16}, DT_F32, 0);
+    bytes_tensor(b, "second", 1, (uint64_t[]){16}, DT_F32, 0);
+    b->data_bytes = 64;
+}
+
 static void wrong_offset(struct gguf_bytes *b)
 {
     bytes_tensor(b, "askew", 1, (uint64_t[]){1}, DT_F32, 4);
@@ -406,6 +421,8 @@ static void test_refusals(void **state)
         {wrong_type_hole, ST_UNSUPPORTED, "tensor old", "type 4"},
         {wrong_type_beyond, ST_UNSUPPORTED, "tensor new", "type 2147483648"},
         {wrong_block, ST_FORMAT, "tensor ragged", "33 q4_0 values, not a multiple of 32"},
+        {overlapping, ST_FORMAT, "tensor second", "inside tensor first"},
+        {in_one_place, ST_FORMAT, "begins at byte", "inside tensor"},
         {wrong_offset, ST_FORMAT, "tensor askew", "offset 4 is not a multiple of 32"},
         {wrong_far_offset, ST_FORMAT, "tensor far", "18446744073709551584"},
         {wrong_size, ST_FORMAT, "tensor long", "132 bytes"},

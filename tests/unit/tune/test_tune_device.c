@@ -45,6 +45,13 @@ static void points_are_checked_and_timed(void **state)
     if (tuner_open(d, by_name(d, OP_LINEAR, "rows", DT_Q4_0), &shape, DT_Q4_0, &how, &t, &e) !=
         ST_OK)
         fail_msg("%s", e.text);
+    struct tuner_options small = how;
+    struct tuner *none;
+    small.max_bytes = 1000;
+    assert_int_equal(
+        tuner_open(d, by_name(d, OP_LINEAR, "rows", DT_Q4_0), &shape, DT_Q4_0, &small, &none, &e),
+        ST_NO_DEVICE_MEMORY);
+    assert_non_null(strstr(e.text, "the limit is 1000"));
     struct tune_point point;
     double best, standard, least = INFINITY;
     uint32_t n = 0, done, most;
