@@ -170,30 +170,44 @@ static void winograd_input_step(const __global uchar *x, struct conv2d_params p,
 }
 
 #if LANES == 16
-#define BLOCK_O 8
-/* A group takes a share of the blocks of BLOCK_O channels x 32 tiles of a place. */
+/* A block's sums stay in registers: 16 of 16 floats, or 4 where a float16 takes several. */
+#ifdef __AVX512F__
+#define BLOCK_O       8
+#define BLOCK_VECTORS 2
+#else
+#define BLOCK_O       4
+#define BLOCK_VECTORS 1
+#endif
+/* A group takes a share of the blocks of BLOCK_O channels x 16 BLOCK_VECTORS tiles of a place. */
 static void winograd_product_step(struct winograd g, uint group, uint n_groups)
 {
-    const uint o_blocks = g.o16 / BLOCK_O, tile_blocks = div_up(g.tiles16, 32);
+    const uint o_blocks = g.o16 / BLOCK_O, tile_blocks = div_up(g.tiles16, 16 * BLOCK_VECTORS);
     const uint n = PLACES * o_blocks * tile_blocks;
     for (uint block = (uint)((ulong)n * group / n_groups);
          block < (uint)((ulong)n * (group + 1) / n_groups); block++) {
-        const uint o0 = block % o_blocks * BLOCK_O, tile0 = block / o_blocks % tile_blocks * 32;
+        const uint o0 = block % o_blocks * BLOCK_O;
+        const uint tile0 = block / o_blocks % tile_blocks * 16 * BLOCK_VECTORS;
         const uint place = block / o_blocks / tile_blocks;
-        const bool pair = tile0 + 32 <= g.tiles16; /* else the second vector is the first again */
+        /* vectors there are; for more the first is taken again */
+        const uint n_vectors = min((uint)BLOCK_VECTORS, (g.tiles16 - tile0) / 16);
         const __global float *u = g.u + (ulong)place * g.c * g.o16 + o0;
         const __global float *v = g.v + (ulong)place * g.c * g.tiles16 + tile0;
-        float16 sums[BLOCK_O][2];
+        float16 sums[BLOCK_O][BLOCK_VECTORS];
 #pragma unroll
         for (uint j = 0; j < BLOCK_O; j++)
-            sums[j][0] = sums[j][1] = (float16)(0.0f);
-        for (uint c = 0; c < g.c; c++) {
-            const float16 v0 = vload16(0, v), v1 = vload16(pair ? 1 : 0, v);
 #pragma unroll
-            for (uint j = 0; j < BLOCK_O; j++) {
-                sums[j][0] = fma((float16)(u[j]), v0, sums[j][0]);
-                sums[j][1] = fma((float16)(u[j]), v1, sums[j][1]);
-            }
+            for (uint i = 0; i < BLOCK_VECTORS; i++)
+                sums[j][i] = (float16)(0.0f);
+        for (uint c = 0; c < g.c; c++) {
+            float16 vs[BLOCK_VECTORS];
+#pragma unroll
+            for (uint i = 0; i < BLOCK_VECTORS; i++)
+                vs[i] = vload16(i < n_vectors ? i : 0, v);
+#pragma unroll
+            for (uint j = 0; j < BLOCK_O; j++)
+#pragma unroll
+                for (uint i = 0; i < BLOCK_VECTORS; i++)
+                    sums[j][i] = fma((float16)(u[j]), vs[i], sums[j][i]);
             u += g.o16;
             v += g.tiles16;
         }
@@ -202,9 +216,10 @@ static void winograd_product_step(struct winograd g, uint group, uint n_groups)
             if (o0 + j >= g.o)
                 break;
             __global float *m = g.m + ((ulong)place * g.o + o0 + j) * g.tiles16 + tile0;
-            vstore16(sums[j][0], 0, m);
-            if (pair)
-                vstore16(sums[j][1], 1, m);
+#pragma unroll
+            for (uint i = 0; i < BLOCK_VECTORS; i++)
+                if (i < n_vectors)
+                    vstore16(sums[j][i], i, m);
         }
     }
 }

@@ -18,7 +18,8 @@
 #define QUERY_MAX_ROWS    32
 #define CHUNK_CELLS 128
 #define ATTENTION_MAX_HEAD    256 /* k_max in kernels.def; a multiple of 16 */
-#define DIMS        4   /* vectors of 16 dims in a register tile */
+#define DIMS   (CPU_WIDE ? 4 : 1) /* vectors of 16 dims in a register tile */
+#define CHAINS (CPU_WIDE ? 2 : 1) /* independent sums of a score, as many as registers allow */
 
 struct query_rows {
     const __global float *q[QUERY_MAX_ROWS]; /* [head_dim] each */
@@ -38,23 +39,26 @@ CPU_INLINE void score_tile(const struct query_rows *rows, uint r0, const KV_SPAC
                            uint head_dim, float16 scores[QUERY_ROWS])
 {
     const __global float *q[QUERY_ROWS];
-    float16 odd[QUERY_ROWS];
+    float16 sum[QUERY_ROWS][CHAINS];
     CPU_UNROLL
     for (uint r = 0; r < QUERY_ROWS; r++) {
         q[r] = rows->q[r0 + r];
-        scores[r] = odd[r] = (float16)(0.0f);
+        CPU_UNROLL
+        for (uint c = 0; c < CHAINS; c++)
+            sum[r][c] = (float16)(0.0f);
     }
     for (uint i = 0; i < head_dim; i += 2) {
-        const float16 k0 = KV_LOAD_16(k + 16 * i), k1 = KV_LOAD_16(k + 16 * i + 16);
         CPU_UNROLL
-        for (uint r = 0; r < QUERY_ROWS; r++) {
-            scores[r] = fma(k0, (float16)(q[r][i]), scores[r]);
-            odd[r] = fma(k1, (float16)(q[r][i + 1]), odd[r]);
+        for (uint c = 0; c < 2; c++) {
+            const float16 k_i = KV_LOAD_16(k + 16 * (i + c));
+            CPU_UNROLL
+            for (uint r = 0; r < QUERY_ROWS; r++)
+                sum[r][c % CHAINS] = fma(k_i, (float16)(q[r][i + c]), sum[r][c % CHAINS]);
         }
     }
     CPU_UNROLL
     for (uint r = 0; r < QUERY_ROWS; r++)
-        scores[r] += odd[r];
+        scores[r] = CHAINS == 2 ? sum[r][0] + sum[r][CHAINS - 1] : sum[r][0];
 }
 
 /* sums[r][i0 ..] += weights[r][c] * v[c][i0 ..] for DIMS * 16 dims and n cells. */

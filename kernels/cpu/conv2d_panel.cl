@@ -68,35 +68,44 @@ CPU_INLINE void conv2d_prepare_step(const __global uchar *x, const __global ucha
     }
 }
 
-/* The sums of one tile. x: the first input of its first output; step: between outputs. */
-#define TILE_SUMS(step)                                                                     \
-    for (uint c = 0; c < channels; c++)                                                     \
-        for (uint r = 0; r < p.kh; r++)                                                     \
-            for (uint s = 0; s < p.kw; s++) {                                               \
-                const __global float *at =                                                  \
-                    x + (ulong)c * plane + (ulong)(r * p.dil_h) * width + s * p.dil_w;      \
-                const float16 w0 = vload16(0, w), w1 = vload16(1, w);                       \
-                CPU_UNROLL                                                                  \
-                for (uint i = 0; i < ROWS; i++) {                                           \
-                    sums[i][0] = fma((float16)(at[i * (step)]), w0, sums[i][0]);            \
-                    sums[i][1] = fma((float16)(at[i * (step)]), w1, sums[i][1]);            \
-                }                                                                           \
-                w += CONV_PANEL;                                                            \
+/* The part of a tile whose sums are in registers at a time. */
+#define PART_ROWS    CPU_PART(ROWS)
+#define PART_VECTORS (CPU_WIDE ? 2 : 1)
+
+/* x: the first input of the part's first output; step: between outputs; w: its first vector. */
+#define PART_SUMS(step)                                                                      \
+    for (uint c = 0; c < channels; c++)                                                      \
+        for (uint r = 0; r < p.kh; r++)                                                      \
+            for (uint s = 0; s < p.kw; s++) {                                                \
+                const __global float *at =                                                   \
+                    x + (ulong)c * plane + (ulong)(r * p.dil_h) * width + s * p.dil_w;       \
+                float16 wv[PART_VECTORS];                                                    \
+                CPU_UNROLL                                                                   \
+                for (uint v = 0; v < PART_VECTORS; v++)                                      \
+                    wv[v] = vload16(v, w);                                                   \
+                CPU_UNROLL                                                                   \
+                for (uint i = 0; i < PART_ROWS; i++)                                         \
+                    CPU_UNROLL                                                               \
+                    for (uint v = 0; v < PART_VECTORS; v++)                                  \
+                        sums[i][v] = fma((float16)(at[i * (step)]), wv[v], sums[i][v]);      \
+                w += CONV_PANEL;                                                             \
             }
 
-CPU_INLINE void tile_sums(const __global float *x, const __global float *w, struct conv2d_params p,
-                          ulong plane, uint width, float16 sums[ROWS][2])
+CPU_INLINE void part_sums(const __global float *x, const __global float *w, struct conv2d_params p,
+                          ulong plane, uint width, float16 sums[PART_ROWS][PART_VECTORS])
 {
     const uint channels = p.c / p.groups;
     CPU_UNROLL
-    for (uint i = 0; i < ROWS; i++)
-        sums[i][0] = sums[i][1] = (float16)(0.0f);
+    for (uint i = 0; i < PART_ROWS; i++)
+        CPU_UNROLL
+        for (uint v = 0; v < PART_VECTORS; v++)
+            sums[i][v] = (float16)(0.0f);
     if (p.stride_w == 1) {
-        TILE_SUMS(1)
+        PART_SUMS(1)
     } else if (p.stride_w == 2) {
-        TILE_SUMS(2)
+        PART_SUMS(2)
     } else {
-        TILE_SUMS(p.stride_w)
+        PART_SUMS(p.stride_w)
     }
 }
 
@@ -121,15 +130,21 @@ CPU_INLINE void conv2d_panel_step(const __global uchar *x, const __global float 
             uint col0 = block / panels * ROWS;
             if (q.in_place && col0 + ROWS > q.wo)
                 col0 = q.wo - ROWS;
-            float16 sums[ROWS][2];
-            tile_sums(line + col0 * p.stride_w,
-                      scratch + ((ulong)g * panels + panel) * conv_depth(p) * CONV_PANEL, p, plane,
-                      q.w, sums);
             float numbers[ROWS * CONV_PANEL];
-            CPU_UNROLL
-            for (uint i = 0; i < ROWS; i++) {
-                vstore16(sums[i][0], 2 * i, numbers);
-                vstore16(sums[i][1], 2 * i + 1, numbers);
+            CPU_NO_UNROLL
+            for (uint part = 0; part < ROWS / PART_ROWS * (2 / PART_VECTORS); part++) {
+                const uint i0 = part / (2 / PART_VECTORS) * PART_ROWS;
+                const uint v0 = part % (2 / PART_VECTORS) * PART_VECTORS;
+                float16 sums[PART_ROWS][PART_VECTORS];
+                part_sums(line + (col0 + i0) * p.stride_w,
+                          scratch + ((ulong)g * panels + panel) * conv_depth(p) * CONV_PANEL +
+                              16 * v0,
+                          p, plane, q.w, sums);
+                CPU_UNROLL
+                for (uint i = 0; i < PART_ROWS; i++)
+                    CPU_UNROLL
+                    for (uint v = 0; v < PART_VECTORS; v++)
+                        vstore16(sums[i][v], 2 * (i0 + i) + v0 + v, numbers);
             }
             const uint n_o = min((uint)CONV_PANEL, per_group - panel * CONV_PANEL);
             const uint n_cols = min((uint)ROWS, q.wo - col0);

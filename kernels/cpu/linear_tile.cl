@@ -20,7 +20,7 @@
 #endif
 #if OP_ACT == ACT_Q8T
 #define TILE ACT_TILE
-#elif defined(__AVX512F__)
+#elif CPU_WIDE
 #define TILE 8
 #else
 #define TILE 6
@@ -110,11 +110,7 @@ CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x
 #else
 
 /* Row groups whose float sums stay in registers. */
-#if defined(__AVX512F__)
-#define FLOAT_GROUPS 2
-#else
-#define FLOAT_GROUPS 1
-#endif
+#define FLOAT_GROUPS (CPU_WIDE ? 2 : 1)
 
 /* acc[r][t] for FLOAT_GROUPS row groups. */
 CPU_INLINE void float_dot(const __global uchar *const *w, const __global float *const *x, uint n_k,

@@ -19,6 +19,11 @@
 #define TOKENS 32
 #endif
 #define VECTORS (TOKENS / 16)
+/* The part of a tile whose sums are in registers at a time. */
+#define PART_ROWS    CPU_PART(ROWS)
+#define PART_VECTORS (CPU_WIDE ? VECTORS : 1)
+/* Numbers of k between the parts of a tile: both panels stay in the nearest cache. */
+#define PART_K       (CPU_WIDE ? UINT_MAX : 256)
 
 /* kp x WIDTH numbers of a panel from row (column) r0 of n: dst[i * width + j] is number (r0 + j, i) of an
  * operand whose rows are `row_step` and whose k is `k_step` numbers apart. */
@@ -92,6 +97,38 @@ CPU_INLINE void store_vector(__global uchar *y, const __global uchar *c, struct 
         matmul_finish(y, c, p, at + j, one[j]);
 }
 
+/* sums[r0 ..][v0 ..] += rows a[r0 ..] times vectors b[v0 ..] of n_k numbers of k. */
+CPU_INLINE void add_part(const __global float *a, const __global float16 *b, uint n_k, uint r0,
+                         uint v0, float16 sums[ROWS][VECTORS])
+{
+    float16 part[PART_ROWS][PART_VECTORS];
+    CPU_UNROLL
+    for (uint r = 0; r < PART_ROWS; r++)
+        CPU_UNROLL
+        for (uint v = 0; v < PART_VECTORS; v++)
+            part[r][v] = sums[r0 + r][v0 + v];
+    a += r0;
+    b += v0;
+    for (uint i = 0; i < n_k; i++) {
+        float16 bv[PART_VECTORS];
+        CPU_UNROLL
+        for (uint v = 0; v < PART_VECTORS; v++)
+            bv[v] = b[v];
+        CPU_UNROLL
+        for (uint r = 0; r < PART_ROWS; r++)
+            CPU_UNROLL
+            for (uint v = 0; v < PART_VECTORS; v++)
+                part[r][v] = fma((float16)(a[r]), bv[v], part[r][v]);
+        a += ROWS;
+        b += VECTORS;
+    }
+    CPU_UNROLL
+    for (uint r = 0; r < PART_ROWS; r++)
+        CPU_UNROLL
+        for (uint v = 0; v < PART_VECTORS; v++)
+            sums[r0 + r][v0 + v] = part[r][v];
+}
+
 CPU_INLINE void matmul_panel_step(const __global float *scratch, const __global uchar *c,
                                   __global uchar *y, struct matmul_params p, uint group,
                                   uint n_groups)
@@ -113,18 +150,14 @@ CPU_INLINE void matmul_panel_step(const __global float *scratch, const __global 
             CPU_UNROLL
             for (uint v = 0; v < VECTORS; v++)
                 sums[r][v] = (float16)(0.0f);
-        for (ulong i = 0; i < kp; i++) {
-            float16 bv[VECTORS];
-            CPU_UNROLL
-            for (uint v = 0; v < VECTORS; v++)
-                bv[v] = b[v];
-            CPU_UNROLL
-            for (uint r = 0; r < ROWS; r++)
-                CPU_UNROLL
-                for (uint v = 0; v < VECTORS; v++)
-                    sums[r][v] = fma((float16)(a[r]), bv[v], sums[r][v]);
-            a += ROWS;
-            b += VECTORS;
+        for (uint k0 = 0, n_k; k0 < kp; k0 += n_k) {
+            n_k = min((uint)kp - k0, PART_K);
+            CPU_NO_UNROLL
+            for (uint v0 = 0; v0 < VECTORS; v0 += PART_VECTORS) {
+                CPU_NO_UNROLL
+                for (uint r0 = 0; r0 < ROWS; r0 += PART_ROWS)
+                    add_part(a + (ulong)k0 * ROWS, b + (ulong)k0 * VECTORS, n_k, r0, v0, sums);
+            }
         }
         const uint col0 = col_panel * TOKENS;
         CPU_UNROLL

@@ -19,6 +19,17 @@
 #define CPU_UNROLL    _Pragma("unroll")
 #define CPU_NO_UNROLL _Pragma("unroll 1")
 
+/* 32 registers of 16 floats. Elsewhere a float16 takes several: tiles of sums have to be smaller, or
+ * they are written to memory and read again at every multiply-add. */
+#ifdef __AVX512F__
+#define CPU_WIDE 1
+#else
+#define CPU_WIDE 0
+#endif
+/* Of `rows` sums of a column, those that stay in registers at a time: a divisor of rows. */
+#define CPU_PART(rows) \
+    (CPU_WIDE || (rows) < 8 ? (rows) : (rows) % 6 == 0 ? 6 : (rows) % 4 == 0 ? 4 : (rows) / 2)
+
 /* Fetches the line `bytes` ahead of p into the cache. The hardware's own prefetcher falls behind
  * as soon as there is arithmetic between the loads. (The macros: compiled for the CPU itself, not
  * for an intermediate language.) */
