@@ -1,8 +1,9 @@
 /* The one-launch executor for NVIDIA GPUs: the decode plan as a persistent kernel.
  *
  * open reads the plan's steps into a table of places (fused_nvidia_read.c, kernels/nvidia/decode.h)
- * and builds up to two kernels for the model's shape: decode.cl for one sequence of a quantised
- * model, decode_rows.cl for several, and for weights that are floats. run launches one of them for
+ * and builds up to three kernels for the model's shape: decode.cl for one sequence of a quantised
+ * model, decode_rows.cl for a few, and for weights that are floats, and once more for many: as many
+ * as the model has seats for. run launches one of them for
  * up to DECODE_AHEAD tokens of each sequence. What they cannot do (biases, other layouts, caches
  * other than half) is ST_UNSUPPORTED at open, and the plan goes on stepwise. The kernels need all
  * their groups resident: there are never more of them than compute units, each kernel has met once
@@ -16,13 +17,17 @@
 
 #include "engine/base/mem.h"
 
-#define MAX_THREADS   384
-#define MIN_THREADS   256
+#define MAX_THREADS   384 /* of a group; 256 where registers are too few */
+#define FEW_ROWS      8   /* sequences */
+#define MANY_TEAM     4   /* warps for one head of one sequence, when there are many */
+#define MIN_SLICE     512 /* columns of a slice of decode_rows.cl */
 #define TILE_ROWS     16
 #define SMALL_LOCAL   (47u << 10)  /* bytes of local memory that a kernel may name anywhere */
 #define BIG_LOCAL     (222u << 10) /* and with CAP_BIG_LOCAL */
+#define LOCAL_REST    1024         /* of it for small things */
 #define NO_TYPE       255          /* TYPE_B and TYPE_C of the kernels when unused */
 #define DEFINES_BYTES 768
+#define RESULT_WORDS  DECODE_BEST /* of the control buffer, that the host reads and clears */
 
 /* One of the kernels; NULL where the model or the device does not allow it. */
 struct program {
@@ -32,7 +37,7 @@ struct program {
 
 struct fused_plan {
     struct device *device;
-    struct program one, rows;
+    struct program one, few, many;
     struct buffer *table, *work, *control;
     struct decode_params params; /* of the next launch; arrivals go on from launch to launch */
     bool unsure; /* a launch failed: arrivals on the device may not be those of params */
@@ -93,18 +98,21 @@ static uint32_t padded(uint32_t k)
     return (k + 255) / 256 * 256;
 }
 
-/* Sequences whose vectors and sums fit into `local` bytes with decode_rows.cl. */
-static uint32_t rows_in_local(const struct decode_shape *s, uint32_t n_groups, uint32_t local)
+/* Columns of n sequences' vectors that fit into `local` bytes beside their sums. */
+static uint32_t slice_in_local(const struct decode_shape *s, uint32_t n_groups, uint32_t n,
+                               uint32_t local)
 {
-    const uint32_t of_row =
-        padded(s->max_k) * 2 + slots_of(s, n_groups) * TILE_ROWS * 4 + padded(s->n_embd) / 64 + 4;
-    const uint32_t rows = local / of_row;
-    return rows < DECODE_ROWS ? rows : DECODE_ROWS;
+    const uint32_t sums = slots_of(s, n_groups) * TILE_ROWS * 4 + padded(s->n_embd) / 64 + 16;
+    if (n * sums + LOCAL_REST >= local)
+        return 0;
+    const uint32_t columns = (local - LOCAL_REST - n * sums) / (n * 2) / 256 * 256;
+    return columns < padded(s->max_k) ? columns : padded(s->max_k);
 }
 
 /* Byte offsets in the work buffer, of arrays with a row for each of DECODE_ROWS sequences. */
 struct work_layout {
-    uint64_t x, numbers, q, att, parts, h, bytes; /* numbers, att and h are of 2 bytes each */
+    uint64_t x, numbers, q, att, parts, h, squares,
+        bytes; /* numbers, att and h are of 2 bytes each */
 };
 
 static struct work_layout lay_out_work(const struct decode_shape *s, uint32_t n_groups)
@@ -116,7 +124,8 @@ static struct work_layout lay_out_work(const struct decode_shape *s, uint32_t n_
     w.att = w.q + n * q_rows * 4;
     w.parts = w.att + n * q_rows * 2;
     w.h = w.parts + n * s->n_head * splits_of(s, n_groups) * (s->head_dim + 4) * 4;
-    w.bytes = w.h + n * s->n_ff * 2;
+    w.squares = w.h + n * s->n_ff * 2;
+    w.bytes = w.squares + n * DECODE_GROUPS * 4;
     return w;
 }
 
@@ -131,20 +140,21 @@ static void print_defines(const struct fused_plan *f, const struct decode_shape 
              "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
              "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DMAX_K=%u -DMAX_SPLITS=%u "
              "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_XB=%llu "
-             "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu %s",
+             "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu -DAT_SQUARES=%llu %s",
              threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim,
              s->n_rot, s->n_ctx, s->n_vocab, s->max_k, splits_of(s, f->n_groups), s->types[0],
              s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
              (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.numbers,
              (unsigned long long)w.q, (unsigned long long)w.att, (unsigned long long)w.parts,
-             (unsigned long long)w.h, more);
+             (unsigned long long)w.h, (unsigned long long)w.squares, more);
 }
 
-/* The widest groups that the registers of the device hold. */
+/* `max_threads` to a group, or 256 where the registers of the device do not hold them. */
 static enum status build(struct fused_plan *f, const struct decode_shape *s, const char *file,
-                         const char *entry, const char *more, struct program *p, struct err *e)
+                         const char *entry, uint32_t max_threads, const char *more,
+                         struct program *p, struct err *e)
 {
-    for (uint32_t threads = MAX_THREADS; threads >= MIN_THREADS; threads -= 128) {
+    for (uint32_t threads = max_threads; threads >= 256; threads -= 128) {
         char defines[DEFINES_BYTES];
         print_defines(f, s, threads, more, defines);
         enum status status = kernel_open(f->device, file, defines, entry, &p->kernel, e);
@@ -183,7 +193,7 @@ static enum status set_arguments(const struct fused_plan *f, const struct decode
     return status;
 }
 
-static const uint32_t no_control[DECODE_CONTROL];
+static const uint32_t no_control[RESULT_WORDS];
 
 static enum status upload(struct fused_plan *f, const struct decode_model *m, struct err *e)
 {
@@ -194,8 +204,8 @@ static enum status upload(struct fused_plan *f, const struct decode_model *m, st
     if (status == ST_OK)
         status = buffer_open(d, w.bytes, BUFFER_SCRATCH, "one-launch vectors", &f->work, e);
     if (status == ST_OK)
-        status =
-            buffer_open(d, sizeof no_control, BUFFER_SCRATCH, "one-launch control", &f->control, e);
+        status = buffer_open(d, DECODE_CONTROL * sizeof(uint32_t), BUFFER_SCRATCH,
+                             "one-launch control", &f->control, e);
     if (status == ST_OK)
         status = queue_write(d, QUEUE_COMPUTE, f->table, 0, m->head, m->table_bytes, "table", e);
     if (status == ST_OK)
@@ -208,7 +218,6 @@ static enum status upload(struct fused_plan *f, const struct decode_model *m, st
 /* ---- running ---- */
 
 #define ARGUMENT_PARAMS (2 * DECODE_ARENAS + 5)
-#define RESULT_WORDS    DECODE_BEST /* of the control buffer */
 
 /* Launches f->params and waits; control[RESULT_WORDS] is what it left. */
 static enum status launch(struct fused_plan *f, const struct program *program, uint32_t *control,
@@ -246,12 +255,22 @@ static enum status launch(struct fused_plan *f, const struct program *program, u
     return ST_OK;
 }
 
+/* The smallest program that does so many sequences; NULL: none does. */
+static const struct program *program_for(const struct fused_plan *f, uint32_t n_rows)
+{
+    const struct program *programs[] = {&f->one, &f->few, &f->many};
+    for (uint32_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (programs[i]->kernel && n_rows <= programs[i]->max_rows)
+            return programs[i];
+    return NULL;
+}
+
 static enum status run_nvidia(struct fused_plan *f, const struct fused_call *call, struct err *e)
 {
-    const struct program *program = call->n_rows == 1 && f->one.kernel ? &f->one : &f->rows;
+    const struct program *program = program_for(f, call->n_rows);
     struct decode_params *p = &f->params;
     uint32_t control[RESULT_WORDS];
-    if (!program->kernel || call->n_rows > program->max_rows)
+    if (!program)
         return refuse(e, "too many sequences at once");
     p->n_rows = call->n_rows;
     p->n_tokens = call->n_tokens;
@@ -289,29 +308,32 @@ static enum status try_program(struct fused_plan *f, const struct decode_model *
 
 static enum status open_one(struct fused_plan *f, const struct decode_model *m, struct err *e)
 {
-    char more[32];
-    snprintf(more, sizeof more, "-DMAX_UNITS=%u", largest_units(&m->shape, f->n_groups));
-    enum status status = build(f, &m->shape, "nvidia/decode.cl", "decode", more, &f->one, e);
+    char more[48];
+    snprintf(more, sizeof more, "-DTEAM=0 -DMAX_UNITS=%u", largest_units(&m->shape, f->n_groups));
+    enum status status =
+        build(f, &m->shape, "nvidia/decode.cl", "decode", MAX_THREADS, more, &f->one, e);
     f->one.max_rows = 1;
     return status == ST_OK ? try_program(f, m, &f->one, e) : status;
 }
 
-static enum status open_rows(struct fused_plan *f, const struct decode_model *m, struct err *e)
+/* For up to n sequences, in teams of `team` warps for attention. */
+static enum status open_rows(struct fused_plan *f, const struct decode_model *m, uint32_t n,
+                             uint32_t team, struct program *p, struct err *e)
 {
     const uint32_t caps = device_caps(f->device);
-    const uint32_t rows =
-        rows_in_local(&m->shape, f->n_groups, caps & CAP_BIG_LOCAL ? BIG_LOCAL : SMALL_LOCAL);
-    char more[64];
+    const uint32_t slice =
+        slice_in_local(&m->shape, f->n_groups, n, caps & CAP_BIG_LOCAL ? BIG_LOCAL : SMALL_LOCAL);
+    char more[96];
     if (!m->tiles || !(caps & CAP_PTX_MMA))
         return refuse(e, "its rows do not divide into tiles, or the device lacks matrix units");
-    if (rows == 0 || (rows == 1 && f->one.kernel))
+    if (slice < MIN_SLICE && slice < padded(m->shape.max_k))
         return refuse(e, "the device has too little local memory for several sequences");
-    snprintf(more, sizeof more, "-DMAX_ROWS=%u -DMAX_SLOTS=%u", rows,
-             slots_of(&m->shape, f->n_groups));
+    snprintf(more, sizeof more, "-DMAX_ROWS=%u -DMAX_SLOTS=%u -DMAX_SLICE=%u -DTEAM=%u", n,
+             slots_of(&m->shape, f->n_groups), slice, team);
     enum status status =
-        build(f, &m->shape, "nvidia/decode_rows.cl", "decode_rows", more, &f->rows, e);
-    f->rows.max_rows = rows;
-    return status == ST_OK ? try_program(f, m, &f->rows, e) : status;
+        build(f, &m->shape, "nvidia/decode_rows.cl", "decode_rows", MAX_THREADS, more, p, e);
+    p->max_rows = n;
+    return status == ST_OK ? try_program(f, m, p, e) : status;
 }
 
 /* Closes a program that could not be opened for want of support; other failures pass. */
@@ -329,7 +351,8 @@ static void close_nvidia(struct fused_plan *f)
     if (!f)
         return;
     kernel_close(f->one.kernel);
-    kernel_close(f->rows.kernel);
+    kernel_close(f->few.kernel);
+    kernel_close(f->many.kernel);
     buffer_close(f->table);
     buffer_close(f->work);
     buffer_close(f->control);
@@ -359,9 +382,12 @@ static enum status open_nvidia(const struct plan *plan, struct fused_plan **out,
     status = upload(f, &m, e);
     if (status == ST_OK && m.dots)
         status = do_without(&f->one, open_one(f, &m, e));
-    if (status == ST_OK)
-        status = do_without(&f->rows, open_rows(f, &m, e));
-    if (status == ST_OK && !f->one.kernel && !f->rows.kernel)
+    const uint32_t n_slots = plan->context->kv->n_slots;
+    if (status == ST_OK && (n_slots > 1 || !f->one.kernel))
+        status = do_without(&f->few, open_rows(f, &m, n_slots > 1 ? FEW_ROWS : 1, 0, &f->few, e));
+    if (status == ST_OK && n_slots > FEW_ROWS)
+        status = do_without(&f->many, open_rows(f, &m, DECODE_ROWS, MANY_TEAM, &f->many, e));
+    if (status == ST_OK && !f->one.kernel && !f->few.kernel && !f->many.kernel)
         status = ST_UNSUPPORTED; /* *e says why */
 out:
     mem_free(m.head);

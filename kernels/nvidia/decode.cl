@@ -17,10 +17,11 @@
  * meet, all leave, the control buffer says so and the results are void.
  * decode_rows.cl does the same for several sequences, and for weights that are floats.
  * Checked with: -DTHREADS=512 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
- * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_UNITS=64 -DMAX_K=512 -DMAX_SPLITS=8
+ * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_UNITS=64 -DMAX_K=512 -DMAX_SPLITS=8 -DTEAM=0
  * -DTYPE_A=2 -DTYPE_B=14 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192 -DAT_Q=16384
  * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
  */
+#define NUMBERS_ARE_HALVES 0
 #include "nvidia/decode_dot.h"
 
 /* ---- the phases ---- */

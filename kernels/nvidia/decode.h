@@ -18,7 +18,7 @@ typedef uint32_t decode_uint;
 #define DECODE_ARENAS    4 /* buffers that weights, and cells, may lie in */
 #define DECODE_QKV_PARTS 3
 #define DECODE_TYPES     3   /* different weight dtypes of one model */
-#define DECODE_ROWS      8   /* sequences of one launch */
+#define DECODE_ROWS      32  /* sequences of one launch */
 #define DECODE_AHEAD     32  /* tokens of one launch, of each sequence */
 #define DECODE_GROUPS    512 /* work-groups of one launch */
 

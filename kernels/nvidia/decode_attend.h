@@ -1,6 +1,8 @@
-/* Attention of the one-launch decode kernels: a group per row, head and split of the cells, online
- * softmax; splits are merged by whoever reads the result (attention_of).
+/* Attention of the one-launch decode kernels: a team of warps per row, head and split of the cells,
+ * online softmax; splits are merged by whoever reads the result (attention_of).
  *
+ * Defined by the host: TEAM, the warps of a team; 0: all of a group. With many sequences there are
+ * more items than groups, and several small teams wait less than one large one.
  * Sources: Milakov and Gimelshein 2018 (online softmax).
  */
 #ifndef OINFER_KERNELS_DECODE_ATTEND_H
@@ -9,7 +11,18 @@
 #include "nvidia/decode_common.h"
 
 #define LANE_DIMS  (HEAD_DIM / 32)
+#define TEAM_WARPS (TEAM > 0 && TEAM < WARPS ? TEAM : WARPS)
+#define TEAMS      (WARPS / TEAM_WARPS) /* of a group */
 #define ATT_FLOATS (WARPS * (HEAD_DIM + 2))
+
+/* A barrier of the team. */
+PTX_INLINE void team_barrier(uint team)
+{
+    if (TEAMS == 1)
+        barrier(CLK_LOCAL_MEM_FENCE);
+    else
+        __asm__ volatile("bar.sync %0, %1;" : : "r"(team + 1), "n"(TEAM_WARPS * 32) : "memory");
+}
 
 /* 8 halves of a cell, from their 16 bytes, times 8 floats. */
 PTX_INLINE float dot8(uint4 h, const float *q)
@@ -22,12 +35,24 @@ PTX_INLINE float dot8(uint4 h, const float *q)
     return sum;
 }
 
-/* Cells c0 .. c1 - 1 of a row's head by the whole group. For scores 4 lanes share a cell (8 cells a
+/* A lane's share of the keys of 8 cells: a quarter of each 32 dimensions of one cell. Past the end c1
+ * the last cell is read again. */
+PTX_INLINE void load_keys(const __global half *k, uint first, uint c1, uint lane,
+                          uint4 keys[HEAD_DIM / 32])
+{
+    const __global half *at = k + (ulong)min(first + lane / 4, c1 - 1) * HEAD_DIM + 8 * (lane & 3);
+#pragma unroll
+    for (uint j = 0; j < HEAD_DIM / 32; j++)
+        keys[j] = *(const __global uint4 *)(at + 32 * j);
+}
+
+/* Cells c0 .. c1 - 1 of a row's head by a team. For scores 4 lanes share a cell (8 cells a
  * warp), for values a lane has LANE_DIMS dimensions of all cells. */
 PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *layer, uint row,
                        uint head, uint c0, uint c1, __global uchar *out, bool split)
 {
     const uint kv_head = head / (N_HEAD / N_HEAD_KV), quarter = c->lane & 3;
+    const uint team = c->warp / TEAM_WARPS, warp_of_team = c->warp % TEAM_WARPS;
     const ulong base = ((ulong)c->words[ROW_SLOT(row)] * N_HEAD_KV + kv_head) * N_CTX * HEAD_DIM;
     const __global half *k = cells_at_place(c, layer->k) + base;
     const __global half *v = cells_at_place(c, layer->v) + base;
@@ -47,14 +72,10 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
 #pragma unroll
     for (uint i = 0; i < LANE_DIMS; i++)
         acc[i] = 0.0f;
-    for (uint first = c0 + c->warp * 8; first < c1; first += WARPS * 8) {
-        const uint cell = min(first + c->lane / 4, c1 - 1);
-        const __global half *keys_at = k + (ulong)cell * HEAD_DIM + 8 * quarter;
-        uint4 keys[HEAD_DIM / 32];
+    uint4 keys[HEAD_DIM / 32];
+    load_keys(k, c0 + warp_of_team * 8, c1, c->lane, keys);
+    for (uint first = c0 + warp_of_team * 8; first < c1; first += TEAM_WARPS * 8) {
         uint values[8][LANE_DIMS / 2];
-#pragma unroll
-        for (uint j = 0; j < HEAD_DIM / 32; j++)
-            keys[j] = *(const __global uint4 *)(keys_at + 32 * j);
 #pragma unroll
         for (uint j = 0; j < 8; j++) {
             const __global uint *from =
@@ -68,6 +89,7 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
 #pragma unroll
         for (uint j = 0; j < HEAD_DIM / 32; j++)
             score += dot8(keys[j], q + 8 * j);
+        load_keys(k, first + TEAM_WARPS * 8, c1, c->lane, keys); /* of the next turn */
         score += ptx_shuffle_xor(score, 1);
         score += ptx_shuffle_xor(score, 2);
         if (first + c->lane / 4 >= c1)
@@ -103,13 +125,13 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
         mine[HEAD_DIM] = top;
         mine[HEAD_DIM + 1] = total;
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const __local float *all = (const __local float *)c->body;
-    for (uint d = c->thread; d < HEAD_DIM; d += THREADS) {
+    team_barrier(team);
+    const __local float *all = (const __local float *)c->body + team * TEAM_WARPS * (HEAD_DIM + 2);
+    for (uint d = warp_of_team * 32 + c->lane; d < HEAD_DIM; d += TEAM_WARPS * 32) {
         float highest = -INFINITY, weights = 0.0f, value = 0.0f;
-        for (uint w = 0; w < WARPS; w++)
+        for (uint w = 0; w < TEAM_WARPS; w++)
             highest = fmax(highest, all[w * (HEAD_DIM + 2) + HEAD_DIM]);
-        for (uint w = 0; w < WARPS; w++) {
+        for (uint w = 0; w < TEAM_WARPS; w++) {
             const __local float *warp = all + w * (HEAD_DIM + 2);
             const float weight = ptx_exp(warp[HEAD_DIM] - highest);
             weights += weight * warp[HEAD_DIM + 1];
@@ -126,7 +148,7 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
             part[HEAD_DIM + 1] = weights;
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    team_barrier(team);
 }
 
 /* Cells that a row looks at: the last n of them. */
@@ -150,11 +172,16 @@ PTX_INLINE __global uchar *part_at(const struct ctx *c, uint row, uint head, uin
 
 PTX_INLINE void attention_phase(struct ctx *c, const __global struct decode_layer *layer)
 {
-    uint first = c->group; /* of the items of a row: groups go on where the row before ended */
+    const uint team = c->warp / TEAM_WARPS, n_teams = c->n_groups * TEAMS;
+    if (WARPS % TEAM_WARPS != 0 && team >= TEAMS) { /* warps that make no whole team */
+        arrive(c);
+        return;
+    }
+    uint first = team * c->n_groups + c->group; /* of a row's items: on from where the last ended */
     for (uint row = 0; row < c->n_rows; row++) {
         const uint end = c->words[ROW_POSITION(row)] + 1, n = cells_seen(c, row), start = end - n;
         const uint n_splits = splits_of(c, n), n_items = N_HEAD * n_splits;
-        for (; first < n_items; first += c->n_groups) {
+        for (; first < n_items; first += n_teams) {
             const uint head = first / n_splits, split = first % n_splits;
             __global uchar *out =
                 n_splits > 1 ? part_at(c, row, head, split)

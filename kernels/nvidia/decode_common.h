@@ -4,7 +4,7 @@
  * Defined by the host, for all of them: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT
  * N_CTX N_VOCAB MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the
  * offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H of arrays with a row for each
- * sequence. Sources: Su et al. 2021 (rotation).
+ * sequence; by the kernel's file: NUMBERS_ARE_HALVES. Sources: Su et al. 2021 (rotation).
  */
 #ifndef OINFER_KERNELS_DECODE_COMMON_H
 #define OINFER_KERNELS_DECODE_COMMON_H
@@ -90,15 +90,14 @@ PTX_INLINE uint4 fresh_numbers(const __global ushort *vector, uint i)
     return v;
 }
 
-/* Numbers travel as bfloat16, whose rounding is below that of quantised weights' products; as half
- * where weights are floats. */
+/* Numbers travel as half between decode_rows.cl's groups, as bfloat16 between those of decode.cl. */
 PTX_INLINE void floats_of(uint4 numbers, float v[8])
 {
     const uint w[4] = {numbers.x, numbers.y, numbers.z, numbers.w};
 #pragma unroll
     for (uint i = 0; i < 4; i++) {
-        v[2 * i] = ANY_FLOAT ? half_of_pair(w[i], 0) : as_float(w[i] << 16);
-        v[2 * i + 1] = ANY_FLOAT ? half_of_pair(w[i], 1) : as_float(w[i] & 0xFFFF0000);
+        v[2 * i] = NUMBERS_ARE_HALVES ? half_of_pair(w[i], 0) : as_float(w[i] << 16);
+        v[2 * i + 1] = NUMBERS_ARE_HALVES ? half_of_pair(w[i], 1) : as_float(w[i] & 0xFFFF0000);
     }
 }
 
@@ -106,7 +105,7 @@ PTX_INLINE void floats_of(uint4 numbers, float v[8])
 PTX_INLINE ushort to_number(float v)
 {
     ushort r;
-    if (ANY_FLOAT)
+    if (NUMBERS_ARE_HALVES)
         __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
     else
         __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));

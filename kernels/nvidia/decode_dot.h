@@ -3,7 +3,7 @@
  *
  * Work of a linear phase: row groups are cut evenly over groups; a group's units (row group x chunk
  * of 32 blocks) evenly over its warps; sums of a row group meet in local memory. A warp loads its
- * first two units before it waits: weights do not depend on the other groups.
+ * first units before it waits: weights do not depend on the other groups.
  * Defined by the host: MAX_UNITS, the most units of a group in one phase.
  */
 #ifndef OINFER_KERNELS_DECODE_DOT_H
@@ -161,14 +161,16 @@ PTX_INLINE void stage_attention(const struct ctx *c)
 
 /* ---- linear phases ---- */
 
+#define UNITS_AHEAD 2 /* units of a warp that are being loaded */
+
 /* A group's share of a linear phase: row groups g0 .. g1 - 1, this warp's units u0 .. u1 - 1. The
  * part that the last loaded unit lies in is kept: its rows, dtype and first byte. */
 struct share {
     uint g0, g1, u0, u1, per_warp;
     uint part_g0, part_g1, type;
     const __global uchar *at;
-    struct r4_raw a, b; /* units u0 and u0 + 1, or u and u + 1 */
-    uint type_a, type_b;
+    struct r4_raw raw[UNITS_AHEAD];
+    uint raw_type[UNITS_AHEAD];
 };
 
 #define ROW_GROUPS(part) (((part)->rows + 3) / 4)
@@ -196,17 +198,17 @@ PTX_INLINE void load_typed(const struct ctx *c, const uint type, const uint k,
 
 PTX_INLINE void load_unit(const struct ctx *c, const __global struct decode_part *parts,
                           const uint n_parts, const uint k, struct share *s, uint unit,
-                          struct r4_raw *raw, uint *type)
+                          const uint n)
 {
     uint g = s->g0 + unit / CHUNKS(k);
     const uint chunk = unit % CHUNKS(k);
     if (n_parts > 1 && g >= s->part_g1)
         enter_part(c, parts, n_parts, g, s);
     g -= s->part_g0;
-    *type = s->type;
-    BY_TYPE(s->type, load_typed(c, TYPE_A, k, s->at, g, chunk, raw),
-            load_typed(c, TYPE_B, k, s->at, g, chunk, raw),
-            load_typed(c, TYPE_C, k, s->at, g, chunk, raw));
+    s->raw_type[n] = s->type;
+    BY_TYPE(s->type, load_typed(c, TYPE_A, k, s->at, g, chunk, &s->raw[n]),
+            load_typed(c, TYPE_B, k, s->at, g, chunk, &s->raw[n]),
+            load_typed(c, TYPE_C, k, s->at, g, chunk, &s->raw[n]));
 }
 
 /* The share of this warp, and its first loads. `step`: row groups that must stay together. */
@@ -224,9 +226,10 @@ PTX_INLINE void begin_linear(const struct ctx *c, const __global struct decode_p
     if (s->u0 >= s->u1)
         return;
     enter_part(c, parts, n_parts, s->g0 + s->u0 / CHUNKS(k), s);
-    load_unit(c, parts, n_parts, k, s, s->u0, &s->a, &s->type_a);
-    if (s->u0 + 1 < s->u1)
-        load_unit(c, parts, n_parts, k, s, s->u0 + 1, &s->b, &s->type_b);
+#pragma unroll
+    for (uint n = 0; n < UNITS_AHEAD; n++)
+        if (s->u0 + n < s->u1)
+            load_unit(c, parts, n_parts, k, s, s->u0 + n, n);
 }
 
 PTX_INLINE void add_unit(const struct ctx *c, const uint k, const struct share *s, uint unit,
@@ -256,19 +259,19 @@ PTX_INLINE void add_unit(const struct ctx *c, const uint k, const struct share *
     }
 }
 
-/* All units of the warp, two loads ahead; a barrier at the end makes the sums readable. */
+/* All units of the warp, UNITS_AHEAD of them being loaded; a barrier at the end makes the sums readable. */
 PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_part *parts,
                            const uint n_parts, const uint k, struct share *s)
 {
     float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (uint u = s->u0; u < s->u1; u += 2) {
-        add_unit(c, k, s, u, s->type_a, &s->a, acc);
-        if (u + 2 < s->u1)
-            load_unit(c, parts, n_parts, k, s, u + 2, &s->a, &s->type_a);
-        if (u + 1 < s->u1)
-            add_unit(c, k, s, u + 1, s->type_b, &s->b, acc);
-        if (u + 3 < s->u1)
-            load_unit(c, parts, n_parts, k, s, u + 3, &s->b, &s->type_b);
+    for (uint u = s->u0; u < s->u1; u += UNITS_AHEAD) {
+#pragma unroll
+        for (uint n = 0; n < UNITS_AHEAD; n++) {
+            if (u + n < s->u1)
+                add_unit(c, k, s, u + n, s->raw_type[n], &s->raw[n], acc);
+            if (u + n + UNITS_AHEAD < s->u1)
+                load_unit(c, parts, n_parts, k, s, u + n + UNITS_AHEAD, n);
+        }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }

@@ -1,13 +1,16 @@
 /* Greedy decoding of several tokens of up to MAX_ROWS sequences in one launch: decode.cl for all
  * sequences at once, weights being read once for all of them, and for weights of any dtype.
  *
- * The phases are those of decode.cl. Vectors become halves in local memory, products are made by the
- * matrix units (decode_tiles.h). Row r of a sequence's arrays in the work buffer follows row r - 1.
+ * The phases are those of decode.cl. Vectors travel as halves, x times the weight of the norm that
+ * follows it, so that groups only copy them into local memory; products are made by the matrix units
+ * (decode_tiles.h). In the work buffer the rows of an array, one for each sequence, follow one another.
  * Checked with: -DTHREADS=384 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
  * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=20 -DMAX_K=512 -DMAX_SPLITS=8
- * -DMAX_ROWS=4 -DTYPE_A=2 -DTYPE_B=1 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192
- * -DAT_Q=16384 -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
+ * -DMAX_ROWS=16 -DMAX_SLICE=256 -DTYPE_A=2 -DTYPE_B=1 -DTYPE_C=255 -DOP_DTYPE=14
+ * -DAT_X=0 -DAT_XB=32768 -DAT_Q=65536 -DAT_ATT=131072 -DAT_PARTS=262144 -DAT_H=2621440
+ * -DAT_SQUARES=2686976 -DTEAM=4.
  */
+#define NUMBERS_ARE_HALVES 1
 #include "nvidia/decode_tiles.h"
 
 #define QKV_TILES  ((Q_ROWS + 2 * KV_ROWS) / TILE_ROWS)
@@ -18,13 +21,11 @@
 PTX_INLINE void qkv_phase(struct ctx *c, const __global struct decode_layer *layer, bool embed,
                           struct share *s)
 {
-    stage_normed(c, layer->attn_norm, embed);
     if (embed)
         embed_own(c, (uint)((ulong)EMBD_TILES * c->group / c->n_groups) * TILE_ROWS,
                   (uint)((ulong)EMBD_TILES * (c->group + 1) / c->n_groups) * TILE_ROWS);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    find_inverse_rms(c);
-    run_linear(c, layer->qkv, DECODE_QKV_PARTS, N_EMBD, false, s);
+    run_linear(c, layer->qkv, DECODE_QKV_PARTS, N_EMBD, false,
+               embed ? INPUT_EMBEDDED : INPUT_NORMED, layer->attn_norm, s);
     const uint n = (s->i1 - s->i0) * (TILE_ROWS / 2); /* pairs of a row */
     for (uint i = c->thread; i < n * c->n_rows; i += THREADS) {
         const uint row = i / n, tile = i % n / 8, r = i % n % 8 * 2;
@@ -36,16 +37,25 @@ PTX_INLINE void qkv_phase(struct ctx *c, const __global struct decode_layer *lay
     arrive(c);
 }
 
-/* += of a linear into the numbers of x that the group owns. */
-PTX_INLINE void add_to_x(struct ctx *c, const uint k, const struct share *s)
+/* += of a linear into the numbers of x that the group owns. They travel times the weight of the norm
+ * that follows, and with the sum of their squares. */
+PTX_INLINE void add_to_x(struct ctx *c, const uint k, ulong norm, const struct share *s)
 {
-    const uint n = (s->i1 - s->i0) * TILE_ROWS;
-    for (uint i = c->thread; i < n * c->n_rows; i += THREADS) {
-        const uint row = i / n, r = i % n, at = row * N_EMBD + s->i0 * TILE_ROWS + r;
-        __global float *x = (__global float *)(c->work + AT_X) + at;
-        const float sum = *x + tile_sum(c, k, s, r / TILE_ROWS, row, r % TILE_ROWS);
-        *x = sum;
-        ((__global ushort *)(c->work + AT_XB))[at] = to_number(sum);
+    const __global float *w = (const __global float *)weight_at_place(c, norm);
+    const uint i0 = s->i0 * TILE_ROWS, n = (s->i1 - s->i0) * TILE_ROWS;
+    for (uint row = c->warp; row < c->n_rows; row += WARPS) {
+        __global float *x = (__global float *)(c->work + AT_X) + row * N_EMBD + i0;
+        __global ushort *numbers = (__global ushort *)(c->work + AT_XB) + row * N_EMBD + i0;
+        float squares = 0.0f;
+        for (uint r = c->lane; r < n; r += 32) {
+            const float sum = x[r] + tile_sum(c, k, s, r / TILE_ROWS, row, r % TILE_ROWS);
+            x[r] = sum;
+            numbers[r] = to_number(sum * w[i0 + r]);
+            squares += sum * sum;
+        }
+        squares = warp_sum(squares);
+        if (c->lane == 0)
+            ((__global float *)(c->work + AT_SQUARES))[row * DECODE_GROUPS + c->group] = squares;
     }
     arrive(c);
 }
@@ -53,10 +63,7 @@ PTX_INLINE void add_to_x(struct ctx *c, const uint k, const struct share *s)
 PTX_INLINE void gate_up_phase(struct ctx *c, const __global struct decode_layer *layer,
                               struct share *s)
 {
-    stage_normed(c, layer->ffn_norm, false);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    find_inverse_rms(c);
-    run_linear(c, &layer->gate_up, 1, N_EMBD, true, s);
+    run_linear(c, &layer->gate_up, 1, N_EMBD, true, INPUT_NORMED, 0, s);
     const uint n = (s->i1 - s->i0) * 8;
     for (uint i = c->thread; i < n * c->n_rows; i += THREADS) {
         const uint row = i / n, r = i % n;
@@ -71,10 +78,7 @@ PTX_INLINE void gate_up_phase(struct ctx *c, const __global struct decode_layer 
 
 PTX_INLINE void head_phase(struct ctx *c, struct share *s)
 {
-    stage_normed(c, c->head->output_norm, false);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    find_inverse_rms(c);
-    run_linear(c, &c->head->head, 1, N_EMBD, false, s);
+    run_linear(c, &c->head->head, 1, N_EMBD, false, INPUT_NORMED, 0, s);
     for (uint row = c->warp; row < c->n_rows; row += WARPS) {
         const float scale = INVERSE_RMS(c)[row];
         float best = -INFINITY;
@@ -108,10 +112,8 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
     attention_phase(c, layer);
     if (!wait_all(c))
         return false;
-    stage_attention(c);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    run_linear(c, &layer->o, 1, Q_ROWS, false, s);
-    add_to_x(c, Q_ROWS, s);
+    run_linear(c, &layer->o, 1, Q_ROWS, false, INPUT_ATTENTION, 0, s);
+    add_to_x(c, Q_ROWS, layer->ffn_norm, s);
 
     begin_linear(c, &layer->gate_up, 1, N_EMBD, FF_TILES, true, s);
     if (!wait_all(c))
@@ -121,10 +123,8 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
     begin_linear(c, &layer->down, 1, N_FF, EMBD_TILES, false, s);
     if (!wait_all(c))
         return false;
-    stage_plain(c, N_FF, (const __global ushort *)(c->work + AT_H));
-    barrier(CLK_LOCAL_MEM_FENCE);
-    run_linear(c, &layer->down, 1, N_FF, false, s);
-    add_to_x(c, N_FF, s);
+    run_linear(c, &layer->down, 1, N_FF, false, INPUT_H, 0, s);
+    add_to_x(c, N_FF, l + 1 < N_LAYER ? layer[1].attn_norm : c->head->output_norm, s);
 
     if (l + 1 < N_LAYER)
         begin_linear(c, layer[1].qkv, DECODE_QKV_PARTS, N_EMBD, QKV_TILES, false, s);
@@ -160,7 +160,7 @@ KERNEL(THREADS) void decode_rows(const __global uchar *w0, const __global uchar 
         (uint)get_local_id(0) >> 5,
         p.arrivals,
         0,
-        min(p.n_rows, (uint)MAX_ROWS),
+        MAX_ROWS == 1 ? 1 : min(p.n_rows, (uint)MAX_ROWS),
         body,
         floats,
         words};

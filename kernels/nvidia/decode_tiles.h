@@ -1,19 +1,22 @@
-/* Linear phases of the one-launch decode kernel on the matrix units (mma.sync): up to 8 sequences,
- * weights of any dtype; vectors as halves in local memory, and a group's share of a matrix.
+/* Linear phases of the one-launch decode kernel on the matrix units (mma.sync): up to MAX_ROWS
+ * sequences, weights of any dtype; vectors as halves in local memory, and a group's share of a matrix.
  *
- * A tile is 16 rows of weights: with them as rows of A and the sequences as columns of B, one
- * mma.m16n8k16 makes 16 x 8 sums of 16 products. Which number of k meets which is free, as long as
- * both sides agree: so a lane (quad g = lane / 4, t = lane % 4) loads 16 bytes of rows g and g + 8
- * as they lie and takes the numbers of sequence g that belong to them from local memory.
+ * A tile is 16 rows of weights: with them as rows of A and 8 sequences as columns of B, one
+ * mma.m16n8k16 makes 16 x 8 sums of 16 products; more sequences are more columns for the same A.
+ * Which number of k meets which is free, as long as both sides agree: so a lane (quad g = lane / 4,
+ * t = lane % 4) loads 16 bytes of rows g and g + 8 as they lie and takes the numbers of sequence g
+ * that belong to them from local memory.
  *   quantised: a unit is 256 columns of a tile: the lane has blocks t and t + 4 of 8
  *   floats     a unit is 64 columns of a tile: the lane has 8 columns from 8t and from 32 + 8t
  * Work of a linear phase: tiles are cut evenly over groups; a group's units evenly over its warps.
+ * Where the vectors of all sequences do not fit into local memory, k is cut in slices, done in turn.
  * Sums of a tile meet in local memory: warp w of tile i has slot i + w there, which is unlike all
- * others, because warps are in the order of the units. A warp loads its first two units before it
- * waits: weights do not depend on the other groups.
+ * others, because warps are in the order of the units. A warp loads its first units before it waits:
+ * weights do not depend on the other groups.
  * In gate_up, rows 0..7 of a tile are gates and 8..15 their ups.
  *
- * Defined by the host: MAX_ROWS, the most sequences of a launch; MAX_SLOTS, of sums in any phase.
+ * Defined by the host: MAX_ROWS, the most sequences of a launch; MAX_SLOTS, of sums in any phase;
+ * MAX_SLICE, the most columns of a slice, a multiple of 256.
  */
 #ifndef OINFER_KERNELS_DECODE_TILES_H
 #define OINFER_KERNELS_DECODE_TILES_H
@@ -21,44 +24,49 @@
 #include "nvidia/decode_attend.h"
 #include "nvidia/r4_pairs.h"
 
-#define TILE_ROWS  16
-#define K_PAD(k)   (((k) + 255) / 256 * 256)
-#define STEPS(k)   (K_PAD(k) / 256) /* of a vector: 8 blocks, a warp's work */
-#define VECTOR_BYTES(k) (MAX_ROWS * K_PAD(k) * 2)
-#define SLOT_FLOATS     (MAX_ROWS * TILE_ROWS)
+#define TILE_ROWS   16
+#define COLUMNS     ((MAX_ROWS + 7) / 8) /* of sequences, 8 each */
+#define K_PAD(k)    (((k) + 255) / 256 * 256)
+#define STEPS(k)    (K_PAD(k) / 256) /* of a vector: 8 blocks, a warp's work */
+#define SLICES(k)   ((K_PAD(k) + MAX_SLICE - 1) / MAX_SLICE)
+#define SLICE_STEPS(k) ((STEPS(k) + SLICES(k) - 1) / SLICES(k))
+#define SLOT_FLOATS (MAX_ROWS * TILE_ROWS)
 
-/* Local memory: the vectors (or what attention keeps), then the sums. */
+/* Local memory: a slice of the vectors (or what attention keeps), then the sums. */
+#define LOCAL_X    (MAX_ROWS * 2 * (K_PAD(MAX_K) < MAX_SLICE ? K_PAD(MAX_K) : MAX_SLICE))
 #define LOCAL_ATT  (ATT_FLOATS * 4)
-#define LOCAL_BODY (((VECTOR_BYTES(MAX_K) > LOCAL_ATT ? VECTOR_BYTES(MAX_K) : LOCAL_ATT) + 15) / 16 * 16)
+#define LOCAL_BODY (((LOCAL_X > LOCAL_ATT ? LOCAL_X : LOCAL_ATT) + 15) / 16 * 16)
 #define LOCAL_ALL  (LOCAL_BODY + MAX_SLOTS * SLOT_FLOATS * 4)
 #define SUMS(c)    ((__local float *)((c)->body + LOCAL_BODY)) /* [slot][row][TILE_ROWS] */
 
-/* Floats beside them: sums of squares of the vectors' steps, then 1 / rms of each row. */
+/* Floats beside them: sums of squares of the embeddings' steps, then 1 / rms of each row. */
 #define DECODE_FLOATS (MAX_ROWS * STEPS(N_EMBD) + MAX_ROWS)
 #define INVERSE_RMS(c) ((c)->floats + MAX_ROWS * STEPS(N_EMBD))
 
 /* ---- vectors to halves in local memory ---- */
 
-/* Byte of piece q (8 halves) of block j of a row's vector. Pieces are moved about within 128 bytes,
+/* Byte of piece q (8 halves) of block j of a row's slice. Pieces are moved about within 128 bytes,
  * so that the lanes of a warp meet different banks: those of a quad read one piece of 4 blocks, or
  * 4 pieces of one block, of neighbouring rows. */
 PTX_INLINE uint piece_byte(const uint k, uint row, uint j, uint q)
 {
     const uint at = ((j & 1) * 4 + q) ^ (j >> 1 & 1) ^ (row & 1) * 6;
-    return row * (K_PAD(k) * 2) + (j >> 1) * 128 + at * 16;
+    return row * (SLICE_STEPS(k) * 512) + (j >> 1) * 128 + at * 16;
 }
 
-/* What a lane has of a step: 8 numbers from i on, in block j of a row. */
+/* What a lane has of a step of a slice: 8 numbers of a row, from i on. */
 struct seat {
-    uint row, j, i;
-    bool valid; /* not past the vector's end, where zeros go */
+    uint row, step; /* of the whole vector */
+    uint i, j;      /* j: block of the slice */
+    bool valid;     /* not past the vector's end, where zeros go */
 };
 
-PTX_INLINE struct seat seat_of(const struct ctx *c, const uint k, uint step)
+PTX_INLINE struct seat seat_of(const struct ctx *c, const uint k, uint slice, uint n)
 {
-    const uint row = min(step / STEPS(k), c->n_rows - 1);
-    const uint j = step % STEPS(k) * 8 + (c->lane >> 2);
-    const struct seat seat = {row, j, min(j, k / 32 - 1) * 32 + (c->lane & 3) * 8, j < k / 32};
+    const uint row = min(n / SLICE_STEPS(k), c->n_rows - 1), of_row = n % SLICE_STEPS(k);
+    const uint step = slice * SLICE_STEPS(k) + of_row, block = step * 8 + (c->lane >> 2);
+    const struct seat seat = {row, step, min(block, k / 32 - 1) * 32 + (c->lane & 3) * 8,
+                              of_row * 8 + (c->lane >> 2), block < k / 32};
     return seat;
 }
 
@@ -71,102 +79,98 @@ PTX_INLINE void store_piece(const struct ctx *c, const uint k, struct seat seat,
     *(__local uint4 *)(c->body + piece_byte(k, seat.row, seat.j, c->lane & 3)) = words;
 }
 
-#define LOADS_AHEAD 4 /* steps of a warp whose loads are issued before the first is waited for */
+/* What a linear phase reads. x comes times the weight of the norm that follows. */
+enum input { INPUT_NORMED, INPUT_EMBEDDED, INPUT_ATTENTION, INPUT_H };
 
-/* x (or the embeddings of the tokens) of all rows, times the norm's weight. */
-PTX_INLINE void stage_normed(const struct ctx *c, ulong norm, bool embed)
+/* A slice of what the heads found, where the cells of some row were split. */
+PTX_INLINE void stage_splits(const struct ctx *c, uint slice)
 {
-    const __global ushort *x = (const __global ushort *)(c->work + AT_XB);
-    const __global float *w = (const __global float *)weight_at_place(c, norm);
-    const uint n_steps = c->n_rows * STEPS(N_EMBD);
-    for (uint first = c->warp; first < n_steps; first += WARPS * LOADS_AHEAD) {
-        uint4 numbers[LOADS_AHEAD];
-#pragma unroll
-        for (uint n = 0; n < LOADS_AHEAD; n++) {
-            const struct seat seat = seat_of(c, N_EMBD, first + n * WARPS);
-            if (!embed && first + n * WARPS < n_steps)
-                numbers[n] = fresh_numbers(x + seat.row * N_EMBD, seat.i);
-        }
-#pragma unroll
-        for (uint n = 0; n < LOADS_AHEAD; n++) {
-            const uint step = first + n * WARPS;
-            if (step >= n_steps)
-                break;
-            const struct seat seat = seat_of(c, N_EMBD, step);
-            const float8 wv = vload8(0, w + seat.i);
-            const float wi[8] = {wv.s0, wv.s1, wv.s2, wv.s3, wv.s4, wv.s5, wv.s6, wv.s7};
-            float v[8], squares = 0.0f;
-            if (embed) {
-                const __global uchar *from = embedding_of(c, seat.row);
-#pragma unroll
-                for (uint i = 0; i < 8; i++)
-                    v[i] = weight_at(from, seat.i + i) * c->p.embed_scale;
-            } else {
-                floats_of(numbers[n], v);
-            }
-#pragma unroll
-            for (uint i = 0; i < 8; i++) {
-                squares += seat.valid ? v[i] * v[i] : 0.0f;
-                v[i] *= wi[i];
-            }
-            store_piece(c, N_EMBD, seat, v);
-            squares = warp_sum(squares);
-            if (c->lane == 0)
-                c->floats[step] = squares;
-        }
+    const uint n_steps = c->n_rows * SLICE_STEPS(Q_ROWS);
+    for (uint n = c->warp; n < n_steps; n += WARPS) {
+        const struct seat seat = seat_of(c, Q_ROWS, slice, n);
+        float v[8];
+        attention_of(c, seat.row, splits_of(c, cells_seen(c, seat.row)), seat.i, v);
+        store_piece(c, Q_ROWS, seat, v);
     }
 }
 
-/* 1 / rms of the rows, from what stage_normed left before a barrier; seen after the next one. */
-PTX_INLINE void find_inverse_rms(const struct ctx *c)
-{
-    if (c->warp >= c->n_rows)
-        return;
-    float sum = 0.0f;
-    for (uint i = c->lane; i < STEPS(N_EMBD); i += 32)
-        sum += c->floats[c->warp * STEPS(N_EMBD) + i];
-    sum = warp_sum(sum);
-    if (c->lane == 0)
-        INVERSE_RMS(c)[c->warp] = rsqrt(sum / N_EMBD + c->p.eps);
-}
-
-PTX_INLINE void stage_plain(const struct ctx *c, const uint k, const __global ushort *x)
-{
-    const uint n_steps = c->n_rows * STEPS(k);
-    for (uint first = c->warp; first < n_steps; first += WARPS * LOADS_AHEAD) {
-        uint4 numbers[LOADS_AHEAD];
-#pragma unroll
-        for (uint n = 0; n < LOADS_AHEAD; n++) {
-            const struct seat seat = seat_of(c, k, first + n * WARPS);
-            if (first + n * WARPS < n_steps)
-                numbers[n] = fresh_numbers(x + seat.row * k, seat.i);
-        }
-#pragma unroll
-        for (uint n = 0; n < LOADS_AHEAD; n++) {
-            if (first + n * WARPS >= n_steps)
-                break;
-            float v[8];
-            floats_of(numbers[n], v);
-            store_piece(c, k, seat_of(c, k, first + n * WARPS), v);
-        }
-    }
-}
-
-/* What the heads found. */
-PTX_INLINE void stage_attention(const struct ctx *c)
+PTX_INLINE bool any_split(const struct ctx *c)
 {
     bool split = false;
     for (uint row = 0; row < c->n_rows; row++)
         split = split || splits_of(c, cells_seen(c, row)) > 1;
-    if (!split) {
-        stage_plain(c, Q_ROWS, (const __global ushort *)(c->work + AT_ATT));
-        return;
+    return split;
+}
+
+/* A slice of the embeddings of the tokens, times the norm's weight; the sums of squares are kept. */
+PTX_INLINE void stage_embedded(const struct ctx *c, ulong norm, uint slice)
+{
+    const __global float *w = (const __global float *)weight_at_place(c, norm);
+    for (uint n = c->warp; n < c->n_rows * SLICE_STEPS(N_EMBD); n += WARPS) {
+        const struct seat seat = seat_of(c, N_EMBD, slice, n);
+        const __global uchar *from = embedding_of(c, seat.row);
+        float v[8], squares = 0.0f;
+#pragma unroll
+        for (uint i = 0; i < 8; i++) {
+            v[i] = weight_at(from, seat.i + i) * c->p.embed_scale;
+            squares += seat.valid ? v[i] * v[i] : 0.0f;
+            v[i] *= w[seat.i + i];
+        }
+        squares = warp_sum(squares);
+        if (c->lane == 0 && seat.step < STEPS(N_EMBD))
+            c->floats[seat.row * STEPS(N_EMBD) + seat.step] = squares;
+        store_piece(c, N_EMBD, seat, v);
     }
-    for (uint step = c->warp; step < c->n_rows * STEPS(Q_ROWS); step += WARPS) {
-        const struct seat seat = seat_of(c, Q_ROWS, step);
-        float v[8];
-        attention_of(c, seat.row, splits_of(c, cells_seen(c, seat.row)), seat.i, v);
-        store_piece(c, Q_ROWS, seat, v);
+}
+
+/* A slice of the rows' vectors of k numbers, copied in the background as they are. */
+PTX_INLINE void stage_copied(const struct ctx *c, const uint k, const __global ushort *x, uint slice)
+{
+    const uint of_row = SLICE_STEPS(k) * 32, to = ptx_local(c->body); /* pieces of 16 bytes */
+    for (uint i = c->thread; i < c->n_rows * of_row; i += THREADS) {
+        const uint row = i / of_row, piece = i % of_row, column = (slice * of_row + piece) * 8;
+        ptx_copy16(to + piece_byte(k, row, piece / 4, piece % 4),
+                   x + row * k + min(column, k - 8), column < k);
+    }
+    ptx_copy_commit();
+}
+
+/* 1 / rms of the rows, seen after the next barrier: from the squares that stage_embedded left before
+ * the last one, or those that the groups gave with their numbers of x. */
+PTX_INLINE void find_inverse_rms(const struct ctx *c, bool embedded)
+{
+    for (uint row = c->warp; row < c->n_rows; row += WARPS) {
+        float sum = 0.0f;
+        if (embedded) {
+            for (uint i = c->lane; i < STEPS(N_EMBD); i += 32)
+                sum += c->floats[row * STEPS(N_EMBD) + i];
+        } else {
+            const __global float *squares = (const __global float *)(c->work + AT_SQUARES);
+            for (uint g = c->lane; g < c->n_groups; g += 32)
+                sum += fresh(squares + row * DECODE_GROUPS + g);
+        }
+        sum = warp_sum(sum);
+        if (c->lane == 0)
+            INVERSE_RMS(c)[row] = rsqrt(sum / N_EMBD + c->p.eps);
+    }
+}
+
+/* A slice of what a phase reads; a barrier follows. Copies are waited for. */
+PTX_INLINE void stage(const struct ctx *c, const uint k, enum input input, ulong norm, uint slice)
+{
+    if (input == INPUT_EMBEDDED) {
+        stage_embedded(c, norm, slice);
+    } else if (input == INPUT_ATTENTION && any_split(c)) {
+        stage_splits(c, slice);
+    } else {
+        stage_copied(c, k,
+                     (const __global ushort *)(c->work + (input == INPUT_NORMED      ? AT_XB
+                                                          : input == INPUT_ATTENTION ? AT_ATT
+                                                                                     : AT_H)),
+                     slice);
+        if (input == INPUT_NORMED && slice == 0)
+            find_inverse_rms(c, false);
+        ptx_copy_wait0();
     }
 }
 
@@ -177,21 +181,35 @@ struct unit {
     struct r4_piece p[2][2];
 };
 
-/* A group's share of a linear phase: tiles i0 .. i1 - 1, this warp's units u0 .. u1 - 1. The part
- * that the last loaded unit lies in is kept: its tiles, dtype, rows and first byte. */
+#define ONLY_FLOAT \
+    (IS_FLOAT(TYPE_A) && (TYPE_B == 255 || IS_FLOAT(TYPE_B)) && (TYPE_C == 255 || IS_FLOAT(TYPE_C)))
+
+/* Units of a warp that are being loaded: more would not stay in registers. A lane has 16 words of a
+ * unit of halves, 36 of Q8_0. */
+#define UNIT_WORDS(type)                                                                           \
+    ((type) == 255 ? 0 : IS_FLOAT(type) ? ((type) == DT_F32 ? 32 : 16)                             \
+     : (type) == DT_Q4_0                ? 20                                                       \
+     : (type) == DT_Q4_1 || (type) == DT_Q5_0 ? 24 : 36)
+#define LARGER(a, b)   ((a) > (b) ? (a) : (b))
+#define MOST_WORDS     LARGER(UNIT_WORDS(TYPE_A), LARGER(UNIT_WORDS(TYPE_B), UNIT_WORDS(TYPE_C)))
+#define UNITS_AHEAD    (MOST_WORDS > 24 ? 1 : MAX_ROWS == 1 && MOST_WORDS == 16 ? 3 : 2)
+
+/* A group's share of a linear phase: tiles i0 .. i1 - 1, this warp's units u0 .. u1 - 1 of each slice.
+ * The part that the last loaded unit lies in is kept: its tiles, dtype, rows and first byte. */
 struct share {
     uint i0, i1, u0, u1, per_warp;
     uint part_i0, part_i1, type, rows;
     const __global uchar *at;
     bool floats; /* all parts, or none, are of float dtypes */
-    struct unit a, b; /* units u0 and u0 + 1, or u and u + 1 */
-    uint type_a, type_b;
+    struct unit raw[UNITS_AHEAD];
+    uint raw_type[UNITS_AHEAD];
 };
 
-#define ONLY_FLOAT                                                                                 \
-    (IS_FLOAT(TYPE_A) && (TYPE_B == 255 || IS_FLOAT(TYPE_B)) && (TYPE_C == 255 || IS_FLOAT(TYPE_C)))
-#define UNITS(s, k)                                                                                \
-    (ONLY_FLOAT || (ANY_FLOAT && (s)->floats) ? ((k) + 63) / 64 : ((k) / 32 + 7) / 8)
+/* Columns of a unit, and units of a tile in a slice. */
+#define UNIT_COLUMNS(s)   (ONLY_FLOAT || (ANY_FLOAT && (s)->floats) ? 64 : 256)
+#define SLICE_UNITS(s, k) (SLICE_STEPS(k) * 256 / UNIT_COLUMNS(s))
+/* The last unit of a tile that has columns; those after it in the last slice repeat it, times zeros. */
+#define LAST_UNIT(s, k)   (((k) + UNIT_COLUMNS(s) - 1) / UNIT_COLUMNS(s) - 1)
 
 /* Makes the part that tile i lies in the share's part. */
 PTX_INLINE void enter_part(const struct ctx *c, const __global struct decode_part *part,
@@ -248,16 +266,28 @@ PTX_INLINE void load_typed(const struct ctx *c, const struct share *s, const uin
 
 PTX_INLINE void load_unit(const struct ctx *c, const __global struct decode_part *parts,
                           const uint n_parts, const uint k, const bool pairs, struct share *s,
-                          uint unit, struct unit *raw, uint *type)
+                          uint slice, uint unit, const uint n)
 {
-    const uint i = s->i0 + unit / UNITS(s, k), of_tile = unit % UNITS(s, k);
-    if (n_parts > 1 && i >= s->part_i1)
+    const uint per_tile = SLICE_UNITS(s, k), i = s->i0 + unit / per_tile;
+    const uint of_tile = min(slice * per_tile + unit % per_tile, (uint)LAST_UNIT(s, k));
+    if (n_parts > 1 && (i >= s->part_i1 || i < s->part_i0))
         enter_part(c, parts, n_parts, i, s);
     const uint tile = i - s->part_i0;
-    *type = s->type;
-    BY_TYPE(s->type, load_typed(c, s, TYPE_A, k, pairs, tile, of_tile, raw),
-            load_typed(c, s, TYPE_B, k, pairs, tile, of_tile, raw),
-            load_typed(c, s, TYPE_C, k, pairs, tile, of_tile, raw));
+    s->raw_type[n] = s->type;
+    BY_TYPE(s->type, load_typed(c, s, TYPE_A, k, pairs, tile, of_tile, &s->raw[n]),
+            load_typed(c, s, TYPE_B, k, pairs, tile, of_tile, &s->raw[n]),
+            load_typed(c, s, TYPE_C, k, pairs, tile, of_tile, &s->raw[n]));
+}
+
+/* The first loads of a slice. */
+PTX_INLINE void begin_slice(const struct ctx *c, const __global struct decode_part *parts,
+                            const uint n_parts, const uint k, const bool pairs, struct share *s,
+                            uint slice)
+{
+#pragma unroll
+    for (uint n = 0; n < UNITS_AHEAD; n++)
+        if (s->u0 + n < s->u1)
+            load_unit(c, parts, n_parts, k, pairs, s, slice, s->u0 + n, n);
 }
 
 /* The share of this warp of a matrix of n_tiles, and its first loads. */
@@ -268,16 +298,14 @@ PTX_INLINE void begin_linear(const struct ctx *c, const __global struct decode_p
     s->i0 = (uint)((ulong)n_tiles * c->group / c->n_groups);
     s->i1 = (uint)((ulong)n_tiles * (c->group + 1) / c->n_groups);
     s->floats = IS_FLOAT(parts->type);
-    const uint units = (s->i1 - s->i0) * UNITS(s, k);
+    const uint units = (s->i1 - s->i0) * SLICE_UNITS(s, k);
     s->per_warp = max(1u, (units + WARPS - 1) / WARPS);
     s->u0 = min(c->warp * s->per_warp, units);
     s->u1 = min(s->u0 + s->per_warp, units);
     if (s->u0 >= s->u1)
         return;
-    enter_part(c, parts, n_parts, s->i0 + s->u0 / UNITS(s, k), s);
-    load_unit(c, parts, n_parts, k, pairs, s, s->u0, &s->a, &s->type_a);
-    if (s->u0 + 1 < s->u1)
-        load_unit(c, parts, n_parts, k, pairs, s, s->u0 + 1, &s->b, &s->type_b);
+    enter_part(c, parts, n_parts, s->i0 + s->u0 / SLICE_UNITS(s, k), s);
+    begin_slice(c, parts, n_parts, k, pairs, s, 0);
 }
 
 /* Pairs of halves as two pairs of bfloat16 whose sum they are. */
@@ -322,17 +350,63 @@ PTX_INLINE void add_floats(const uint type, const uint *first, const uint *secon
     }
 }
 
-PTX_INLINE void add_typed(const struct ctx *c, const uint type, const uint k, const bool pairs,
-                          uint unit, const struct unit *raw, float acc[2][4])
+/* Sums of a tile over a warp's units: with one column of sequences in two chains, so that products
+ * wait less for one another. */
+#define CHAINS (COLUMNS == 1 ? 2 : 1)
+struct tile_sums {
+    float v[COLUMNS * CHAINS][4];
+};
+
+/* The sequence of a column whose numbers this lane takes. */
+PTX_INLINE uint row_of_column(const struct ctx *c, uint column)
 {
-    const uint g = c->lane >> 2, t = c->lane & 3, row = min(g, c->n_rows - 1);
+    return min(column * 8 + (c->lane >> 2), c->n_rows - 1);
+}
+
+PTX_INLINE uint4 read_piece(const struct ctx *c, const uint k, uint column, uint j, uint q)
+{
+    return *(const __local uint4 *)(c->body + piece_byte(k, row_of_column(c, column), j, q));
+}
+
+/* Half of block j of rows g and g + 8 of the tile. */
+PTX_INLINE void add_half_block(const struct ctx *c, const uint k, uint j, const uint half_,
+                               const uint first[8], const uint second[8], const uint chain,
+                               struct tile_sums *sums)
+{
+#pragma unroll
+    for (uint column = 0; column < COLUMNS; column++) {
+        if (column > 0 && column * 8 >= c->n_rows)
+            break;
+#pragma unroll
+        for (uint q = 0; q < 2; q++) {
+            const uint4 v = read_piece(c, k, column, j, half_ * 2 + q);
+            const uint x[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (uint m = 0; m < 2; m++) {
+                const uint at = 4 * q + 2 * m;
+                const uint a[4] = {first[at], second[at], first[at + 1], second[at + 1]};
+                ptx_mma_16816(sums->v[column * CHAINS + chain], a, x + 2 * m);
+            }
+        }
+    }
+}
+
+PTX_INLINE void add_typed(const struct ctx *c, const uint type, const uint k, uint unit,
+                          const struct unit *raw, struct tile_sums *sums)
+{
+    const uint g = c->lane >> 2, t = c->lane & 3;
 #pragma unroll
     for (uint n = 0; n < 2; n++) {
         if (IS_FLOAT(type)) {
-            const uint4 v =
-                *(const __local uint4 *)(c->body + piece_byte(k, row, unit * 2 + n, t));
-            const uint x[4] = {v.x, v.y, v.z, v.w};
-            add_floats(type, raw->p[0][n].q, raw->p[1][n].q, x, acc[n]);
+#pragma unroll
+            for (uint column = 0; column < COLUMNS; column++) {
+                if (column > 0 && column * 8 >= c->n_rows)
+                    break;
+                const uint4 v = read_piece(c, k, column, unit * 2 + n, t);
+                const uint x[4] = {v.x, v.y, v.z, v.w};
+                add_floats(type, raw->p[0][n].q, raw->p[1][n].q, x,
+                           sums->v[column * CHAINS + n % CHAINS]);
+            }
             continue;
         }
 #pragma unroll
@@ -340,56 +414,74 @@ PTX_INLINE void add_typed(const struct ctx *c, const uint type, const uint k, co
             uint first[8], second[8];
             r4_piece_pairs(type, &raw->p[0][n], g & 3, half_, first);
             r4_piece_pairs(type, &raw->p[1][n], g & 3, half_, second);
-#pragma unroll
-            for (uint q = 0; q < 2; q++) {
-                const uint4 v = *(const __local uint4 *)(c->body + piece_byte(k, row,
-                                                                              unit * 8 + n * 4 + t,
-                                                                              half_ * 2 + q));
-                const uint x[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                for (uint m = 0; m < 2; m++) {
-                    const uint at = 4 * q + 2 * m;
-                    const uint a[4] = {first[at], second[at], first[at + 1], second[at + 1]};
-                    ptx_mma_16816(acc[n], a, x + 2 * m);
-                }
-            }
+            add_half_block(c, k, unit * 8 + n * 4 + t, half_, first, second, n % CHAINS, sums);
         }
     }
 }
 
-PTX_INLINE void add_unit(const struct ctx *c, const uint k, const bool pairs, const struct share *s,
-                         uint unit, uint type, const struct unit *raw, float acc[2][4])
+/* What this warp found of a tile goes to its slot: stored by the first slice, added by others. */
+PTX_INLINE void put_sums(const struct ctx *c, uint i, bool add, struct tile_sums *sums)
 {
-    const uint of_tile = unit % UNITS(s, k), i = unit / UNITS(s, k);
-    BY_TYPE(type, add_typed(c, TYPE_A, k, pairs, of_tile, raw, acc),
-            add_typed(c, TYPE_B, k, pairs, of_tile, raw, acc),
-            add_typed(c, TYPE_C, k, pairs, of_tile, raw, acc));
-    if (of_tile + 1 < UNITS(s, k) && unit + 1 < s->u1)
-        return;
-    /* the last unit of this tile in this warp */
     __local float *out = SUMS(c) + (i + c->warp) * SLOT_FLOATS + (c->lane >> 2);
 #pragma unroll
-    for (uint n = 0; n < 4; n++) {
-        const uint row = 2 * (c->lane & 3) + (n & 1);
-        if (row < c->n_rows)
-            out[row * TILE_ROWS + n / 2 * 8] = acc[0][n] + acc[1][n];
-        acc[0][n] = acc[1][n] = 0.0f;
+    for (uint column = 0; column < COLUMNS; column++) {
+#pragma unroll
+        for (uint n = 0; n < 4; n++) {
+            const uint row = column * 8 + 2 * (c->lane & 3) + (n & 1);
+            float sum = sums->v[column * CHAINS][n];
+            sums->v[column * CHAINS][n] = 0.0f;
+            if (CHAINS == 2) {
+                sum += sums->v[CHAINS - 1][n];
+                sums->v[CHAINS - 1][n] = 0.0f;
+            }
+            __local float *at = out + row * TILE_ROWS + n / 2 * 8;
+            if (row < c->n_rows)
+                *at = add ? *at + sum : sum;
+        }
     }
 }
 
-/* All units of the warp, two loads ahead; a barrier at the end makes the sums readable. */
-PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_part *parts,
-                           const uint n_parts, const uint k, const bool pairs, struct share *s)
+PTX_INLINE void add_unit(const struct ctx *c, const uint k, const struct share *s, uint slice,
+                         uint unit, const uint n, struct tile_sums *sums)
 {
-    float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
-    for (uint u = s->u0; u < s->u1; u += 2) {
-        add_unit(c, k, pairs, s, u, s->type_a, &s->a, acc);
-        if (u + 2 < s->u1)
-            load_unit(c, parts, n_parts, k, pairs, s, u + 2, &s->a, &s->type_a);
-        if (u + 1 < s->u1)
-            add_unit(c, k, pairs, s, u + 1, s->type_b, &s->b, acc);
-        if (u + 3 < s->u1)
-            load_unit(c, parts, n_parts, k, pairs, s, u + 3, &s->b, &s->type_b);
+    const uint per_tile = SLICE_UNITS(s, k), of_tile = unit % per_tile;
+    BY_TYPE(s->raw_type[n], add_typed(c, TYPE_A, k, of_tile, &s->raw[n], sums),
+            add_typed(c, TYPE_B, k, of_tile, &s->raw[n], sums),
+            add_typed(c, TYPE_C, k, of_tile, &s->raw[n], sums));
+    if (of_tile + 1 == per_tile || unit + 1 == s->u1) /* this warp's last of the tile */
+        put_sums(c, unit / per_tile, SLICES(k) > 1 && slice > 0, sums);
+}
+
+/* The phase's vectors and all units of the warp, loads being UNITS_AHEAD units ahead; a barrier at the
+ * end makes the sums, and 1 / rms, readable. */
+PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_part *parts,
+                           const uint n_parts, const uint k, const bool pairs,
+                           enum input input, ulong norm, struct share *s)
+{
+    struct tile_sums sums;
+#pragma unroll
+    for (uint i = 0; i < COLUMNS * CHAINS * 4; i++)
+        sums.v[i / 4][i % 4] = 0.0f;
+#pragma unroll 1
+    for (uint slice = 0; slice < SLICES(k); slice++) {
+        if (slice > 0) {
+            begin_slice(c, parts, n_parts, k, pairs, s, slice);
+            barrier(CLK_LOCAL_MEM_FENCE); /* the slice before is read */
+        }
+        stage(c, k, input, norm, slice);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (input == INPUT_EMBEDDED && slice + 1 == SLICES(k))
+            find_inverse_rms(c, true);
+#pragma unroll 1
+        for (uint u = s->u0; u < s->u1; u += UNITS_AHEAD) {
+#pragma unroll
+            for (uint n = 0; n < UNITS_AHEAD; n++) {
+                if (u + n < s->u1)
+                    add_unit(c, k, s, slice, u + n, n, &sums);
+                if (u + n + UNITS_AHEAD < s->u1)
+                    load_unit(c, parts, n_parts, k, pairs, s, slice, u + n + UNITS_AHEAD, n);
+            }
+        }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -398,8 +490,8 @@ PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_par
 PTX_INLINE float tile_sum(const struct ctx *c, const uint k, const struct share *s, uint i, uint row,
                           uint r)
 {
-    const uint first = i * UNITS(s, k) / s->per_warp;
-    const uint last = (i * UNITS(s, k) + UNITS(s, k) - 1) / s->per_warp;
+    const uint first = i * SLICE_UNITS(s, k) / s->per_warp;
+    const uint last = (i * SLICE_UNITS(s, k) + SLICE_UNITS(s, k) - 1) / s->per_warp;
     float sum = 0.0f;
     for (uint w = first; w <= last; w++)
         sum += SUMS(c)[(i + w) * SLOT_FLOATS + row * TILE_ROWS + r];

@@ -49,7 +49,7 @@ static const struct {
      5},
     {"tiny,n_layer=2,n_embd=512,n_ff=1024,n_head=8,n_head_kv=2,head_dim=64,window=16", "q5_0",
      N_PROMPT, 4},
-    {"tiny,n_layer=2,n_embd=256,n_ff=512,n_head=4,n_head_kv=4,head_dim=64,rope_freqs=1", "q6_k",
+    {"tiny,n_layer=2,n_embd=256,n_ff=8192,n_head=4,n_head_kv=4,head_dim=64,rope_freqs=1", "q6_k",
      N_PROMPT, MAX_TOGETHER},
     {"tiny,n_layer=2,n_embd=512,n_ff=1536,n_head=8,n_head_kv=4,head_dim=64", "f16", N_LONG, 7},
     {"tiny,n_layer=2,n_embd=288,n_ff=800,n_head=9,n_head_kv=3,head_dim=64", "bf16", N_PROMPT, 2},
