@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,43 +116,88 @@ static int64_t read_number(const char *path, const char *key)
     return value;
 }
 
-/* Limit of the memory cgroup minus its use (cgroup v2, then v1); -1 when there is none. */
+/* The memory controller of a version of cgroups. */
+struct controller {
+    const char *mark; /* in its line of /proc/self/cgroup, before the path */
+    const char *mount, *limit, *used, *file_keys[2];
+};
+
+static const struct controller controllers[] = {
+    {"0::", "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file "}},
+    {":memory:",
+     "/sys/fs/cgroup/memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     {"total_inactive_file ", "total_active_file "}},
+};
+
+/* Path of this process's group below the mount; "" where it has none. */
+static void find_group(const struct controller *c, char *out, size_t n)
+{
+    char line[400];
+    out[0] = '\0';
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *mark = strstr(line, c->mark);
+        if (mark != NULL)
+            snprintf(out, n, "%s", mark + strlen(c->mark));
+    }
+    if (f != NULL)
+        fclose(f);
+}
+
+static int64_t group_number(const struct controller *c, const char *group, const char *file,
+                            const char *key)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s%s/%s", c->mount, group, file);
+    return read_number(path, key);
+}
+
+/* What a group may still take: its limit minus its use, without the pages of files, which are given
+ * up under pressure; INT64_MAX when it has no limit. */
+static int64_t group_left(const struct controller *c, const char *group)
+{
+    const int64_t limit = group_number(c, group, c->limit, "");
+    int64_t used = group_number(c, group, c->used, "");
+    if (limit < 0 || used < 0 || limit > INT64_MAX / 2)
+        return INT64_MAX;
+    for (size_t i = 0; i < 2; i++) {
+        const int64_t files = group_number(c, group, "memory.stat", c->file_keys[i]);
+        used -= files > 0 ? files : 0;
+    }
+    return used > limit ? 0 : limit - (used > 0 ? used : 0);
+}
+
+/* The least of what the groups that this process is in may still take; INT64_MAX: no limit. A group
+ * that is not to be found below the mount is that of another namespace. */
 static int64_t cgroup_available(void)
 {
-    char path[512] = "";
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (f != NULL) {
-        char line[400];
-        while (fgets(line, sizeof line, f) != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            if (strncmp(line, "0::", 3) == 0)
-                snprintf(path, sizeof path, "/sys/fs/cgroup%s", line + 3);
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < sizeof controllers / sizeof controllers[0]; i++) {
+        char group[400];
+        find_group(&controllers[i], group, sizeof group);
+        for (bool root = false; !root;) {
+            char *slash = strrchr(group, '/');
+            root = slash == NULL || slash[1] == '\0';
+            if (root)
+                group[0] = '\0';
+            const int64_t left = group_left(&controllers[i], group);
+            least = left < least ? left : least;
+            if (!root)
+                *slash = '\0';
         }
-        fclose(f);
     }
-    char file[600];
-    int64_t limit = -1, used = -1;
-    if (path[0] != '\0') {
-        snprintf(file, sizeof file, "%s/memory.max", path);
-        limit = read_number(file, "");
-        snprintf(file, sizeof file, "%s/memory.current", path);
-        used = read_number(file, "");
-    }
-    if (limit < 0) {
-        limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "");
-        used = read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "");
-    }
-    if (limit < 0 || limit > INT64_MAX / 2)
-        return -1;
-    return used > limit ? 0 : limit - (used > 0 ? used : 0);
+    return least;
 }
 
 uint64_t mem_available_bytes(void)
 {
     int64_t available = read_number("/proc/meminfo", "MemAvailable:");
     available = available < 0 ? 0 : available * 1024;
-    int64_t group = cgroup_available();
-    if (group >= 0 && (available == 0 || group < available))
+    const int64_t group = cgroup_available();
+    if (group != INT64_MAX && (available == 0 || group < available))
         available = group;
     return (uint64_t)available;
 }

@@ -1,6 +1,7 @@
 """The daemon on the real engine: a tiny synthetic model on every kind of device, and SmolLM2."""
 import concurrent.futures
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -289,3 +290,39 @@ def test_too_little_device_memory_gives_the_bill(real_binary, tiny_model):
 def test_too_much_context_is_refused(real_binary, tiny_model):
     code, _, err = run_to_end(real_binary, "--model", tiny_model, "--ctx", 1000000, "--port", 0)
     assert code == 1 and re.search("1000000", err)
+
+
+# ---- little memory ----
+
+@pytest.fixture
+def small_box(real_binary, tmp_path):
+    """The daemon in a memory group of 400 MB, as a program."""
+    mount = pathlib.Path("/sys/fs/cgroup")
+    v1 = (mount / "memory/memory.limit_in_bytes").exists()
+    group = mount / ("memory" if v1 else "") / f"oinfer-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text("400000000")
+    except OSError as e:
+        pytest.skip(f"no memory group can be made here: {e}")
+    program = tmp_path / "oinferd"
+    program.write_text(f'#!/bin/sh\necho $$ >{group}/cgroup.procs\nexec {real_binary} "$@"\n')
+    program.chmod(0o755)
+    yield program
+    events = (group / ("memory.oom_control" if v1 else "memory.events")).read_text()
+    assert poll(lambda: (group / "cgroup.procs").read_text() == "")
+    group.rmdir()
+    assert re.search(r"oom_kill 0$", events, re.M), events
+
+
+def test_a_group_of_400_mb(small_box, smollm2):
+    """135M parameters run in it; a context that does not fit is refused with the bill, and nobody is killed."""
+    if SANITIZED:
+        pytest.skip("a sanitizer takes far more memory")
+    code, _, err = run_to_end(small_box, "--model", smollm2, "--port", 0, "--ctx", 8192, seconds=300)
+    assert code == 1 and "KV cache" in err and "available" in err, err
+    daemon = Daemon(small_box, "--model", smollm2, "--ctx", 1024)
+    assert daemon.complete(prompt="The capital of France is", max_tokens=8, temperature=0)["choices"][0]["text"].startswith(" Paris")
+    assert daemon.complete(prompt=[100] * 900, max_tokens=8, ignore_eos=True)["usage"]["total_tokens"] == 908
+    assert len(daemon.complete(prompt=["one", "two", "three", "four"], max_tokens=8)["choices"]) == 4
+    daemon.stop(300)
