@@ -15,6 +15,7 @@ set_tests_properties(${deploy_tests} PROPERTIES LABELS deploy TIMEOUT 120)
 foreach(name manager units package fleet)
   add_test(NAME deploy_${name} COMMAND ${OINFER_PYTHON} -m pytest -q -p no:cacheprovider -rs
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/test_${name}.py)
-  set_tests_properties(deploy_${name} PROPERTIES LABELS deploy TIMEOUT 300 RUN_SERIAL TRUE
+  set_tests_properties(deploy_${name} PROPERTIES LABELS deploy TIMEOUT 300 RESOURCE_LOCK deploy
     ENVIRONMENT "OINFERD=$<TARGET_FILE:oinferd>;OINFERD_FAKE=$<TARGET_FILE:oinferd_fake>;OINFER=$<TARGET_FILE:oinfer>;FAKE_CL=$<TARGET_FILE:fake_cl>;OINFER_BUILD=${CMAKE_BINARY_DIR};PYTHONDONTWRITEBYTECODE=1")
 endforeach()
+set_tests_properties(deploy_manager deploy_fleet PROPERTIES RUN_SERIAL TRUE)   # they wait for times to pass

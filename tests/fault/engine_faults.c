@@ -1,7 +1,7 @@
 /* The engine with its OpenCL calls and its allocations failing: for many n, call or allocation
- * number n of a start, a load and a completion fails once, fails from then on (the device is lost),
- * or comes late. Each time the outcome must be an error with its text, or the right tokens; no
- * OpenCL object may be left; and the completion after it must be right.
+ * number n of a start, a load, a completion and an operator fails once, fails from then on (the
+ * device is lost), or comes late. Each time the outcome must be an error with its text, or the
+ * right tokens; no OpenCL object may be left; and the completion after it must be right.
  *
  * The first FIRST_ALL numbers are tried and then every few, or with OINFER_FAULTS_ALL=1 all of
  * them.
@@ -22,6 +22,7 @@
 #include "engine/cl/kernel.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "engine/ops/opbench.h"
 #include "fake_cl.h"
 #include "tests/golden/tiny.h"
 
@@ -29,14 +30,14 @@
 #define N_SCORED  3 /* tokens drawn from logits, one step each */
 #define N_GREEDY  6
 #define N_OUT     (N_SCORED + N_GREEDY)
-#define FIRST_ALL 40
+#define FIRST_ALL 30
 #define LOST      (-36)
 
 static char folder[] = "/tmp/engine_faults_XXXXXX";
 static char path[64], cache[64];
 static token_id expected[N_OUT];
 
-/* Everything a completion needs. */
+/* Everything a completion needs; without a file only what an operator needs. */
 struct world {
     struct device_list *list;
     struct engine *engine;
@@ -51,7 +52,7 @@ static enum status open_engine(struct world *w, struct err *e)
     const struct engine_options options = {.device = {.cache_dir = cache}};
     const struct load_options load = {.n_ctx = 64, .n_slots = 2};
     enum status status = engine_open(w->list, 0, &options, &w->engine, e);
-    if (status == ST_OK)
+    if (status == ST_OK && w->file != NULL)
         status = model_load(w->engine, w->file, &load, &w->model, e);
     return status;
 }
@@ -176,18 +177,24 @@ static unsigned long next_number(unsigned long n, unsigned long total, unsigned 
 
 /* ---- OpenCL calls of a completion ---- */
 
+/* What a lost device had is closed, and the engine opened anew. */
+static void reopen_if_lost(const char *what, struct world *w)
+{
+    struct err e = {0};
+    fake_cl_rules("");
+    if (!device_is_lost(engine_device(w->engine)))
+        return;
+    close_engine(w);
+    if (fake_cl_alive() != 0)
+        fail_msg("%s: %ld OpenCL objects are left", what, fake_cl_alive());
+    if (open_engine(w, &e) != ST_OK)
+        fail_msg("opening again after %s: %s", what, e.text);
+}
+
 /* After a failed completion the next is right: at once, or with the engine opened anew. */
 static void recover(const char *what, struct world *w)
 {
-    fake_cl_rules("");
-    if (device_is_lost(engine_device(w->engine))) {
-        struct err e = {0};
-        close_engine(w);
-        if (fake_cl_alive() != 0)
-            fail_msg("%s: %ld OpenCL objects are left", what, fake_cl_alive());
-        if (open_engine(w, &e) != ST_OK)
-            fail_msg("opening again after %s: %s", what, e.text);
-    }
+    reopen_if_lost(what, w);
     must_complete(what, w);
 }
 
@@ -319,6 +326,73 @@ static void calls_of_a_load_fail(void **state)
     print_message("a start and load make %lu OpenCL calls; %lu faults were tried\n", total, tried);
 }
 
+/* ---- OpenCL calls of an operator's run ---- */
+
+/* ST_OK: it was measured and is right. The failure of its one variant is in its row. */
+static enum status operate(struct world *w, struct err *e)
+{
+    const struct opbench_request r = {
+        .op = OP_MATMUL,
+        .params.matmul = {.m = 33, .n = 17, .k = 65, .batch = 1, .alpha = 1},
+        .dtype = DT_F32,
+        .warmup = 1,
+        .iterations = 2,
+        .verify = true,
+        .return_output = true};
+    struct opbench_result *out = mem_zalloc(sizeof *out);
+    if (out == NULL)
+        return err_set(e, ST_NO_MEMORY, "no memory for the result");
+    enum status status = opbench_run(engine_device(w->engine), &r, out, e);
+    const struct opbench_row *row = &out->rows[0];
+    if (status == ST_OK && row->status != ST_OK)
+        status = err_set(e, row->status, "%s", row->reason);
+    else if (status == ST_OK && (!row->verified || !row->pass || out->output == NULL))
+        fail_msg("a wrong result: %s", row->reason);
+    opbench_close(out);
+    mem_free(out);
+    return status;
+}
+
+static void must_operate(const char *what, struct world *w)
+{
+    struct err e = {0};
+    if (operate(w, &e) != ST_OK)
+        fail_msg("the operator after %s: %s", what, e.text);
+}
+
+static void try_operator(struct world *w, const char *rule)
+{
+    struct err e = {0};
+    fake_cl_rules(rule);
+    enum status status = operate(w, &e);
+    if (status != ST_OK)
+        check_error(rule, status, &e);
+    reopen_if_lost(rule, w);
+    must_operate(rule, w);
+}
+
+static void calls_of_an_operator_fail(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    struct err e = {0};
+    unsigned long counts[CALLS_MAX];
+    if (device_list_open(0, &w.list, &e) != ST_OK || open_engine(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    must_operate("nothing", &w);
+    fake_cl_rules("");
+    must_operate("nothing", &w);
+    count_calls(counts);
+    unsigned long total = fake_cl_calls();
+    if (!device_is_host(engine_device(w.engine)))
+        assert_true(total > 0);
+    unsigned long tried = sweep_calls(&w, try_operator, total, (const unsigned long[]){20, 6, 6});
+    tried += sweep_functions(&w, try_operator, counts);
+    print_message("an operator makes %lu OpenCL calls; %lu faults were tried\n", total, tried);
+    close_world(&w);
+    assert_int_equal(fake_cl_alive(), 0);
+}
+
 /* ---- late calls ---- */
 
 static void late_calls_change_nothing(void **state)
@@ -338,7 +412,28 @@ static void late_calls_change_nothing(void **state)
         must_complete(rule, &w);
     }
     fake_cl_rules("");
+    must_operate("nothing", &w);
+    total = fake_cl_calls();
+    for (unsigned long n = 1; n <= total; n = next_number(n, total, 10)) {
+        snprintf(rule, sizeof rule, "*:%lu:sleep=20", n);
+        fake_cl_rules(rule);
+        must_operate(rule, &w);
+    }
     close_world(&w);
+    fake_cl_rules("");
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    total = fake_cl_calls();
+    close_world(&w);
+    for (unsigned long n = 1; n <= total; n += total / 12 + 1) {
+        snprintf(rule, sizeof rule, "*:%lu:sleep=20", n);
+        fake_cl_rules(rule);
+        if (open_world(&w, &e) != ST_OK)
+            fail_msg("a load with %s: %s", rule, e.text);
+        must_complete(rule, &w);
+        close_world(&w);
+    }
+    fake_cl_rules("");
 }
 
 /* ---- allocations ---- */
@@ -491,6 +586,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_a_completion_fail),
         cmocka_unit_test(calls_of_a_load_fail),
+        cmocka_unit_test(calls_of_an_operator_fail),
         cmocka_unit_test(late_calls_change_nothing),
         cmocka_unit_test(allocations_of_a_completion_fail),
         cmocka_unit_test(allocations_of_a_load_fail),
