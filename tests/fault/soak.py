@@ -166,7 +166,7 @@ def main():
     parser.add_argument("--cache-dir")
     parser.add_argument("--device", default="auto")
     o = parser.parse_args()
-    arguments = ["--model", o.model, "--slots", "4", "--device", o.device]
+    arguments = ["--model", o.model, "--slots", "4", "--ctx", "512", "--device", o.device]
     with tempfile.TemporaryDirectory() as folder:
         if o.cache_dir:
             shutil.copytree(o.cache_dir, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pocl", "tune.json"))
