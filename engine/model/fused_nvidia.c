@@ -22,11 +22,10 @@
 #define MANY_TEAM     4   /* warps for one head of one sequence, when there are many */
 #define MIN_SLICE     512 /* columns of a slice of decode_rows.cl */
 #define TILE_ROWS     16
-#define SMALL_LOCAL   (47u << 10)  /* bytes of local memory that a kernel may name anywhere */
-#define BIG_LOCAL     (222u << 10) /* and with CAP_BIG_LOCAL */
-#define LOCAL_REST    1024         /* of it for small things */
-#define NO_TYPE       255          /* TYPE_B and TYPE_C of the kernels when unused */
-#define DEFINES_BYTES 768
+#define SMALL_LOCAL   (47u << 10) /* bytes of local memory that any kernel may name */
+#define LOCAL_REST    1024        /* of it for small things */
+#define NO_TYPE       255         /* TYPE_B and TYPE_C of the kernels when unused */
+#define DEFINES_BYTES 1024
 #define RESULT_WORDS  DECODE_BEST /* of the control buffer, that the host reads and clears */
 
 /* One of the kernels; NULL where the model or the device does not allow it. */
@@ -316,16 +315,12 @@ static enum status open_one(struct fused_plan *f, const struct decode_model *m, 
     return status == ST_OK ? try_program(f, m, &f->one, e) : status;
 }
 
-/* For up to n sequences, in teams of `team` warps for attention. */
-static enum status open_rows(struct fused_plan *f, const struct decode_model *m, uint32_t n,
-                             uint32_t team, struct program *p, struct err *e)
+/* For up to n sequences, with `local` bytes of local memory; attention by teams of `team` warps. */
+static enum status open_rows_in(struct fused_plan *f, const struct decode_model *m, uint32_t n,
+                                uint32_t team, uint32_t local, struct program *p, struct err *e)
 {
-    const uint32_t caps = device_caps(f->device);
-    const uint32_t slice =
-        slice_in_local(&m->shape, f->n_groups, n, caps & CAP_BIG_LOCAL ? BIG_LOCAL : SMALL_LOCAL);
+    const uint32_t slice = slice_in_local(&m->shape, f->n_groups, n, local);
     char more[96];
-    if (!m->tiles || !(caps & CAP_PTX_MMA))
-        return refuse(e, "its rows do not divide into tiles, or the device lacks matrix units");
     if (slice < MIN_SLICE && slice < padded(m->shape.max_k))
         return refuse(e, "the device has too little local memory for several sequences");
     snprintf(more, sizeof more, "-DMAX_ROWS=%u -DMAX_SLOTS=%u -DMAX_SLICE=%u -DTEAM=%u", n,
@@ -344,6 +339,23 @@ static enum status do_without(struct program *p, enum status status)
     kernel_close(p->kernel);
     *p = (struct program){0};
     return ST_OK;
+}
+
+/* With the most local memory that a kernel can be built for; p stays empty when none is enough. */
+static enum status open_rows(struct fused_plan *f, const struct decode_model *m, uint32_t n,
+                             uint32_t team, struct program *p, struct err *e)
+{
+    static const uint32_t sizes[] = {222u << 10, 160u << 10, 96u << 10, SMALL_LOCAL};
+    const uint32_t caps = device_caps(f->device);
+    enum status status = ST_OK;
+    if (!m->tiles || !(caps & CAP_PTX_MMA)) {
+        refuse(e, "its rows do not divide into tiles, or the device lacks matrix units");
+        return ST_OK;
+    }
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes && status == ST_OK && !p->kernel; i++)
+        if (sizes[i] == SMALL_LOCAL || caps & CAP_BIG_LOCAL)
+            status = do_without(p, open_rows_in(f, m, n, team, sizes[i], p, e));
+    return status;
 }
 
 static void close_nvidia(struct fused_plan *f)
@@ -384,9 +396,9 @@ static enum status open_nvidia(const struct plan *plan, struct fused_plan **out,
         status = do_without(&f->one, open_one(f, &m, e));
     const uint32_t n_slots = plan->context->kv->n_slots;
     if (status == ST_OK && (n_slots > 1 || !f->one.kernel))
-        status = do_without(&f->few, open_rows(f, &m, n_slots > 1 ? FEW_ROWS : 1, 0, &f->few, e));
+        status = open_rows(f, &m, n_slots > 1 ? FEW_ROWS : 1, 0, &f->few, e);
     if (status == ST_OK && n_slots > FEW_ROWS)
-        status = do_without(&f->many, open_rows(f, &m, DECODE_ROWS, MANY_TEAM, &f->many, e));
+        status = open_rows(f, &m, DECODE_ROWS, MANY_TEAM, &f->many, e);
     if (status == ST_OK && !f->one.kernel && !f->few.kernel && !f->many.kernel)
         status = ST_UNSUPPORTED; /* *e says why */
 out:
