@@ -20,7 +20,7 @@
 
 /* CAPS_VERSION is part of the cache key: it counts the changes of the table and of the probes. */
 #define CAPS_FOLDER  "devices"
-#define CAPS_VERSION "caps 4"
+#define CAPS_VERSION "caps 5"
 #define WARP         32
 #define RETRIES      3 /* of a probe that other load on the machine can spoil */
 
@@ -47,7 +47,7 @@ static const struct {
     ROW(CAP_PTX, "ptx"),
     ROW(CAP_PTX_DP4A, "ptx_dp4a"),
     ROW(CAP_PTX_MMA, "ptx_mma"),
-    ROW(CAP_PTX_SM90A, "ptx_sm90a"),
+    ROW(CAP_PTX_WGMMA, "ptx_wgmma"),
     ROW(CAP_BIG_LOCAL, "big_local"),
     ROW(CAP_PERSISTENT, "persistent"),
     ROW(CAP_ASM_SDOT, "sdot"),
@@ -99,7 +99,7 @@ static const struct probe {
     {CAP_PTX, NVIDIA_GPU, "probe/ptx.cl", "-DPROBE_WARP", WARP, 0, 0},
     {CAP_PTX_DP4A, NVIDIA_GPU, "probe/ptx.cl", "-DPROBE_DP4A", WARP, 0, CAP_PTX},
     {CAP_PTX_MMA, NVIDIA_GPU, "probe/ptx.cl", "-DPROBE_MMA", WARP, 0, CAP_PTX},
-    {CAP_PTX_SM90A, NVIDIA_GPU, "probe/ptx.cl", "-DPROBE_SM90A", 4 * WARP, 0, CAP_PTX_MMA},
+    {CAP_PTX_WGMMA, NVIDIA_GPU, "probe/wgmma.cl", "-DPROBE", 12 * WARP, 0, CAP_PTX_MMA},
 };
 
 #define PROBE_COUNT (sizeof probes / sizeof probes[0])
@@ -216,6 +216,8 @@ static bool run_probe(struct bench *b, const struct probe *probe)
     char defines[64];
     probe_defines(b->device, probe, defines, sizeof defines);
     struct kernel *k = open_probe(b, probe->file, defines);
+    if (k != NULL && probe->cap == CAP_PTX_WGMMA)
+        kernel_expect_work_group(k, probe->items);
     bool right = k != NULL && kernel_set_buffer(k, 0, b->in, NULL) == ST_OK &&
                  kernel_set_buffer(k, 1, b->out, NULL) == ST_OK &&
                  run(b, k, probe->items, probe->items);

@@ -41,7 +41,7 @@ enum device_cap {
     CAP_PTX = 1 << 12,         /* NVIDIA inline PTX, warp shuffles */
     CAP_PTX_DP4A = 1 << 13,
     CAP_PTX_MMA = 1 << 14,    /* mma.sync m16n8k16, cp.async, ldmatrix (sm_80+) */
-    CAP_PTX_SM90A = 1 << 15,  /* binary can be reloaded as sm_90a (wgmma, TMA) */
+    CAP_PTX_WGMMA = 1 << 15,  /* wgmma, tensor copies, 220 KiB of local memory, as sm_90a */
     CAP_BIG_LOCAL = 1 << 16,  /* static local memory over 48 KiB works */
     CAP_PERSISTENT = 1 << 17, /* co-resident groups with a device-wide barrier work */
     CAP_ASM_SDOT = 1 << 18,   /* ARM sdot */

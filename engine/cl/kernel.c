@@ -144,6 +144,12 @@ uint32_t kernel_max_work_group(const struct kernel *k)
     return k->max_work_group;
 }
 
+void kernel_expect_work_group(struct kernel *k, uint32_t n)
+{
+    if (n > k->max_work_group && n <= k->device->info.max_work_group)
+        k->max_work_group = n;
+}
+
 uint64_t kernel_local_bytes(const struct kernel *k)
 {
     cl_ulong value = 0;

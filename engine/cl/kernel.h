@@ -31,6 +31,9 @@ enum status kernel_set_bytes(struct kernel *k, uint32_t index, const void *value
 enum status kernel_set_local(struct kernel *k, uint32_t index, size_t n, struct err *e);
 /* CL_KERNEL_WORK_GROUP_SIZE and preferred multiple on this device. */
 uint32_t kernel_max_work_group(const struct kernel *k);
+/* The kernel's code was made for groups of n items, whatever less the driver reports: NVIDIA's
+ * reports 256 for kernels of PTX programs that require, and run with, 384. */
+void kernel_expect_work_group(struct kernel *k, uint32_t n);
 uint32_t kernel_preferred_multiple(const struct kernel *k);
 /* Local memory that a group of it takes, as the driver reports it; 0: not known. */
 uint64_t kernel_local_bytes(const struct kernel *k);

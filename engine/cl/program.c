@@ -75,7 +75,7 @@ static void first_error(const char *log, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), best);
 }
 
-static void read_log(struct device *d, cl_program program, char *out, size_t size)
+void program__read_log(struct device *d, cl_program program, char *out, size_t size)
 {
     size_t n = 0;
     snprintf(out, size, "the driver gave no build log");
@@ -136,7 +136,7 @@ static enum status build_source(struct device *d, const struct program_source *s
     enum status status = cl_check(d, code, "clBuildProgram", source->name, e);
     if (status == ST_BUILD) {
         char line[LOG_LINE_BYTES];
-        read_log(d, program, line, sizeof line);
+        program__read_log(d, program, line, sizeof line);
         err_set(e, ST_BUILD, "%s: %s does not build (%s) with \"%s\": %s", d->info.name,
                 source->name, cl_error_name(code), source->defines, line);
     }

@@ -41,6 +41,9 @@ void program__save(struct device *d, struct program *p);
  * left for kernel_save_next. */
 void program__created(struct device *d, struct program *p);
 
+/* The first error in the log of a failed build, or what can be said instead. */
+void program__read_log(struct device *d, cl_program program, char *out, size_t size);
+
 /* What the disk cache knows of a build: a binary or a failure. */
 bool program__is_stored(const struct device *d, struct cache_key key);
 void program__store_failure(struct device *d, struct cache_key key, const char *text);

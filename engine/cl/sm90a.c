@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/cl/program.h"
 
-#define PTX_MAX_BYTES ((size_t)32 << 20)
-#define MARK          "//@"
-#define TARGET        ".target sm_90"
+#define PTX_MAX_BYTES  ((size_t)32 << 20)
+#define LOG_LINE_BYTES 300
+#define MARK           "//@"
+#define TARGET         ".target sm_90"
 
 bool sm90a__wanted(const char *text)
 {
@@ -81,12 +83,16 @@ static enum status load(struct device *d, const char *name, const struct strbuf 
         *out = program;
         return ST_OK;
     }
-    if (program != NULL)
+    char line[LOG_LINE_BYTES] = "it is no program";
+    if (program != NULL) {
+        program__read_log(d, program, line, sizeof line);
         clReleaseProgram(program);
-    cl_check(d, code, "loading as sm_90a", name, e);
-    if (e != NULL && e->status != ST_DEVICE_LOST)
-        e->status = ST_BUILD;
-    return e != NULL ? e->status : ST_BUILD;
+    }
+    enum status status = cl_check(d, code, "loading as sm_90a", name, e);
+    if (status == ST_DEVICE_LOST)
+        return status;
+    return err_set(e, ST_BUILD, "%s: %s does not load as sm_90a (%s): %s", d->info.name, name,
+                   cl_error_name(code), line);
 }
 
 enum status sm90a__reload(struct device *d, const char *name, cl_program *program, struct err *e)

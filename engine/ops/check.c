@@ -293,7 +293,7 @@ enum status op_check_params(const struct variant *v, const struct op_call *call,
 static uint32_t tensor_align(enum tensor_kind kind, const struct tensor *t)
 {
     if (kind == KIND_ACT)
-        return t->layout == ACT_F32 || t->layout == ACT_F16 ? 4 : 64;
+        return t->layout == ACT_F32 ? 4 : t->layout == ACT_F16 ? 16 : 64;
     if (kind == KIND_WEIGHT && t->layout != LAYOUT_FILE)
         return t->layout == LAYOUT_R16 ? 64 : 16;
     if (kind == KIND_WEIGHT || kind == KIND_BYTES || kind == KIND_CACHE || kind == KIND_REAL)

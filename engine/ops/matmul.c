@@ -10,6 +10,7 @@
 #define SMALL_LIMIT 128u        /* m or n below it: SHAPES_SMALL */
 #define PANEL_K     16u         /* k is rounded up to this in rows, and panels are padded */
 #define HALF_EPS    9.765625e-4 /* 2^-10 */
+#define BF16_EPS    7.8125e-3   /* 2^-7 */
 
 static void matmul_extent(const union op_params *params, uint64_t *rows, uint64_t *tokens)
 {
@@ -21,7 +22,7 @@ static void matmul_extent(const union op_params *params, uint64_t *rows, uint64_
 static uint64_t matmul_bytes(const struct op_call *call, uint32_t i)
 {
     const struct matmul_params *p = &call->params.matmul;
-    const uint64_t size = call->tensors[i].dtype == DT_F16 ? 2 : 4;
+    const uint64_t size = call->tensors[i].dtype == DT_F32 ? 4 : 2;
     const uint64_t c = size * p->batch * p->m * p->n;
     const uint64_t bytes[] = {size * p->batch * p->m * p->k, size * p->batch * p->k * p->n,
                               p->beta != 0 ? c : 0, c};
@@ -88,7 +89,9 @@ static enum status matmul_error(const struct variant *v, const struct op_call *c
     const struct matmul_params *p = &call->params.matmul;
     const enum dtype dtype = call->tensors[0].dtype;
     const double eps = v->act == ACT_F16 ? HALF_EPS : (double)FLT_EPSILON;
-    const double rounding = dtype == DT_F16 ? HALF_EPS : (double)FLT_EPSILON; /* of the result */
+    const double rounding = dtype == DT_F16    ? HALF_EPS /* of the result */
+                            : dtype == DT_BF16 ? BF16_EPS
+                                               : (double)FLT_EPSILON;
     double *columns = mem_array(p->n, sizeof *columns);
     if (!columns)
         return err_set(e, ST_NO_MEMORY, "matmul: no memory for %u norms", p->n);

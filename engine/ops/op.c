@@ -175,6 +175,8 @@ static enum status open_kernels(struct op_step *s, struct err *e)
         enum status st = kernel_open(s->d, v->file, defines, v->stages[k].entry, &s->kernels[k], e);
         if (st != ST_OK)
             return st;
+        if (v->exact_lws)
+            kernel_expect_work_group(s->kernels[k], v->stages[k].lws);
         if (kernel_max_work_group(s->kernels[k]) >= s->lws[k] || s->lws[k] == 1) {
             k++;
             continue;

@@ -56,11 +56,14 @@ const struct variant *variant_for_call(struct device *d, const struct op_call *c
 {
     const struct variant *best = NULL, *v;
     const struct asked asked = {call, dtype};
+    const uint32_t units = device_info(d)->compute_units;
+    uint64_t rows, tokens;
+    op_extent(call, &rows, &tokens);
     for (uint32_t i = 0; (v = variant_at(d, call->op, i)) != NULL; i++) {
         /* what is only advice does not bind a choice by name */
         const bool fits =
             name ? strcmp(name, v->name) == 0 && can_run(d, v, &asked) : can_serve(d, v, &asked);
-        if (fits && (!best || v->priority > best->priority))
+        if (fits && (!best || variant_compare(v, best, rows, tokens, units) < 0))
             best = v;
     }
     if (name || !best)
@@ -74,14 +77,18 @@ const struct variant *variant_candidate(struct device *d, const struct op_call *
 {
     const struct variant *last = NULL;
     const struct asked asked = {call, dtype};
-    for (uint32_t rank = 0; rank <= i; rank++) { /* by priority, then in the registry's order */
+    const uint32_t units = device_info(d)->compute_units;
+    uint64_t rows, tokens;
+    op_extent(call, &rows, &tokens);
+    for (uint32_t rank = 0; rank <= i; rank++) { /* among equals in the registry's order */
         const struct variant *next = NULL, *v;
         bool behind = last == NULL;
         for (uint32_t row = 0; (v = variant_at(d, call->op, row)) != NULL; row++) {
-            const bool follows =
-                !last || v->priority < last->priority || (v->priority == last->priority && behind);
+            const int order = last ? variant_compare(last, v, rows, tokens, units) : -1;
+            const bool follows = order < 0 || (order == 0 && behind);
             behind = behind || v == last;
-            if (follows && can_serve(d, v, &asked) && (!next || v->priority > next->priority))
+            if (follows && can_serve(d, v, &asked) &&
+                (!next || variant_compare(v, next, rows, tokens, units) < 0))
                 next = v;
         }
         if (!next)

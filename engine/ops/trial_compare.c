@@ -173,7 +173,7 @@ static enum status compare_ruled(const struct trial *t, uint32_t i, const void *
         compare_equal(t, i, got, out);
         return ST_OK;
     }
-    const uint64_t n = x->bytes / (x->dtype == DT_F16 ? 2 : 4);
+    const uint64_t n = x->bytes / dtype_info(x->dtype)->block_bytes;
     float *a = mem_array(2 * n, sizeof *a);
     if (!a)
         return err_set(e, ST_NO_MEMORY, "trial: no memory for %" PRIu64 " numbers", n);

@@ -117,6 +117,28 @@ uint64_t variant_depth_max(struct device *d, const struct variant *v)
     return v->depth_max > 0 ? v->depth_max : VARIANT_DEPTH_MAX;
 }
 
+/* Time of all blocks, when every compute unit works on one at a time. */
+static uint64_t cost_of(const struct variant *v, uint64_t rows, uint64_t tokens, uint32_t units)
+{
+    const struct stage *s = &v->stages[0];
+    const uint64_t blocks = (s->rows ? (rows + s->rows - 1) / s->rows : 1) *
+                            (s->tokens ? (tokens + s->tokens - 1) / s->tokens : 1);
+    const uint32_t n = units > 0 ? units : 1;
+    return (blocks + n - 1) / n * v->block_cost;
+}
+
+int variant_compare(const struct variant *a, const struct variant *b, uint64_t rows,
+                    uint64_t tokens, uint32_t units)
+{
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? -1 : 1;
+    if (a->block_cost == 0 || b->block_cost == 0 || rows == 0 || tokens == 0)
+        return 0;
+    const uint64_t cost_a = cost_of(a, rows, tokens, units);
+    const uint64_t cost_b = cost_of(b, rows, tokens, units);
+    return cost_a == cost_b ? 0 : cost_a < cost_b ? -1 : 1;
+}
+
 static bool runs_on(struct device *d, const struct variant *v)
 {
     return (v->needs & ~device_caps(d)) == 0;
@@ -167,9 +189,11 @@ const struct variant *variant_choose(struct device *d, const struct variant_quer
         return answers(ref, query) ? ref : NULL;
     }
     const struct variant *best = NULL;
+    const uint32_t units = device_info(d)->compute_units;
     for (uint32_t i = 0; i < variant_row_count; i++) {
         const struct variant *v = &variant_rows[i];
-        if (can_serve(d, v, query) && (!best || v->priority > best->priority))
+        if (can_serve(d, v, query) &&
+            (!best || variant_compare(v, best, query->m, query->n_tokens, units) < 0))
             best = v;
     }
     return best ? choose_tuned(d, best, query) : NULL;

@@ -48,8 +48,10 @@ struct variant {
     uint32_t tokens_min, tokens_max, k_multiple, k_max, depth_max;
     uint32_t mflops_min;
     int priority;
+    uint32_t block_cost; /* 0: not known */
     const char *defines, *tunables;
     const char *require; /* what its tunables have to satisfy: engine/tune/condition.h */
+    bool exact_lws;      /* the driver's word on the size of groups does not count */
     uint32_t scratch_bytes;
     enum scratch_kind scratch;
     enum shape_kind only;
@@ -72,6 +74,11 @@ void variant_mark_set(struct device *d, const struct variant *v, enum variant_ma
 /* Hash of all that the variant is built from (its program's text and the row) on this device. */
 enum status variant_source_hash(struct device *d, const struct variant *v, uint64_t *out,
                                 struct err *e);
+
+/* The order in which variants are preferred for an output of rows x tokens (0: not known) on a
+ * device of so many compute units: below 0 when a goes before b, 0 when neither does. */
+int variant_compare(const struct variant *a, const struct variant *b, uint64_t rows,
+                    uint64_t tokens, uint32_t units);
 
 bool variant_has_scratch(const struct variant *v);
 /* Rows and tokens of its blocks, as the builds get them: the largest of its stages. */

@@ -1,5 +1,5 @@
-/* Instructions of NVIDIA GPUs by inline PTX, one per build: -DPROBE_WARP, _DP4A, _MMA or _SM90A;
- * one work-group of 32 items (SM90A: 128). Sources: the PTX ISA.
+/* Instructions of NVIDIA GPUs by inline PTX, one per build: -DPROBE_WARP, _DP4A or _MMA; one
+ * work-group of 32 items. Sources: the PTX ISA.
  */
 #include "probe/common.h"
 
@@ -73,37 +73,6 @@ __kernel void probe(__global const uchar *in, __global uint *out)
             want += (float)(in[16 * r + k] & 15) * (float)(in[k + 3 * n] & 7);
         right = right && c[i] == want;
     }
-    out[get_global_id(0)] = right ? PROBE_OK : PROBE_BAD;
-}
-#endif
-
-#ifdef PROBE_SM90A
-/* wgmma m64n8k16, all operands 1: every sum is 16 more than before. The instructions are written as
- * comments; the loader of sm_90a programs (engine/cl/sm90a.c) uncovers them. */
-__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void
-probe(__global const uchar *in, __global uint *out)
-{
-    __local uint ones[1024] __attribute__((aligned(128)));
-    uint id = (uint)get_local_id(0);
-    for (uint i = id; i < 1024; i += 128)
-        ones[i] = 0x3C003C00u;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    float start = (float)in[id], c[4] = {start, start, start, start};
-    uint a = 0x3C003C00u;
-    ulong b = (ulong)((uint)(ulong)(__local void *)ones >> 4 & 0x3FFFu) | 8ul << 16 | 8ul << 32;
-    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-    asm volatile("//@wgmma.fence.sync.aligned;" : : : "memory");
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
-                 "//@wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
-                 "{%4, %4, %4, %4}, %5, p, 1, 1, 0;\n\t}"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a), "l"(b)
-                 : "memory");
-    asm volatile("//@wgmma.commit_group.sync.aligned;" : : : "memory");
-    asm volatile("//@wgmma.wait_group.sync.aligned 0;" : : : "memory");
-    bool right = true;
-    for (int i = 0; i < 4; i++)
-        right = right && c[i] == start + 16.0f;
     out[get_global_id(0)] = right ? PROBE_OK : PROBE_BAD;
 }
 #endif

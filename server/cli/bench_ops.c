@@ -309,7 +309,7 @@ int cli_bench_ops(int argc, char **argv)
         {"--op", NULL, "NAME", ARG_TEXT, &b.op, false,
          "operator; each of them in one shape if none"},
         {"--shape", "-s", "K=V,..", ARG_TEXT, &b.shape, false, "its fields: m=1024,n=1024,k=1024"},
-        {"--dtype", NULL, "DTYPE", ARG_TEXT, &b.dtype, false, "f32 or f16"},
+        {"--dtype", NULL, "DTYPE", ARG_TEXT, &b.dtype, false, "f32, f16; matmul: bf16"},
         {"--variant", NULL, "NAME", ARG_TEXT, &b.variant, false, "all (default), auto or a name"},
         {"--url", NULL, "URL", ARG_TEXTS, &b.urls, false,
          "daemon to ask, several times for several; \"local\": this machine (default)"},

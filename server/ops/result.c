@@ -147,7 +147,7 @@ static void put_device(struct json *j, const struct device_info *d,
 
 static uint32_t element_bytes(enum dtype dtype)
 {
-    return dtype == DT_F16 ? 2 : 4;
+    return dtype == DT_F16 || dtype == DT_BF16 ? 2 : 4;
 }
 
 /* First byte of the output within what the engine gave; NULL: it gave none. */
@@ -178,6 +178,10 @@ static void put_element(struct json *j, enum dtype dtype, const char *at)
         uint16_t v;
         memcpy(&v, at, sizeof v);
         json_real(j, (double)half_to_float(v), 9);
+    } else if (dtype == DT_BF16) {
+        uint16_t v;
+        memcpy(&v, at, sizeof v);
+        json_real(j, (double)bf16_to_float(v), 9);
     } else {
         float v;
         memcpy(&v, at, sizeof v);
@@ -230,8 +234,15 @@ void op_result_npy(struct strbuf *out, const struct op_request *r,
     const struct op_output *o = &r->output;
     const char *start = output_start(r, result);
     const uint64_t n = start != NULL ? op_array_count(&o->array) : 0;
-    npy_write_header(out, o->dtype, o->array.n_dims, o->array.dims);
-    for (uint64_t i = 0; i < n; i += o->width)
+    const bool widens = o->dtype == DT_BF16; /* npy has no such numbers */
+    npy_write_header(out, widens ? DT_F32 : o->dtype, o->array.n_dims, o->array.dims);
+    for (uint64_t i = 0; widens && i < n; i++) {
+        uint16_t v;
+        memcpy(&v, element_at(o, start, i), sizeof v);
+        const float wide = bf16_to_float(v);
+        strbuf_append(out, (const char *)&wide, sizeof wide);
+    }
+    for (uint64_t i = 0; !widens && i < n; i += o->width)
         strbuf_append(out, element_at(o, start, i), (size_t)o->width * element_bytes(o->dtype));
 }
 

@@ -46,9 +46,9 @@ static void set_output(struct op_request *r, const char *name, uint32_t tensor, 
 }
 #define OUTPUT(name, tensor, dtype, ...) set_output(r, name, tensor, dtype, DIMS(__VA_ARGS__))
 
-static enum dtype real_dtype(int choice) /* "f32|f16" */
+static enum dtype real_dtype(int choice) /* "f32|f16", "f32|f16|bf16" */
 {
-    return choice == 0 ? DT_F32 : DT_F16;
+    return choice == 0 ? DT_F32 : choice == 1 ? DT_F16 : DT_BF16;
 }
 
 static enum status shape_matmul(struct op_request *r, struct fault *f)

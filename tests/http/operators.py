@@ -31,6 +31,9 @@ def nmse(got, want):
 
 def rounded(x, dtype):
     """x as the daemon stores it in dtype, in f64."""
+    if dtype == "bf16":
+        bits = x.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
     return x.astype(np.float16 if dtype == "f16" else np.float32).astype(np.float64)
 
 

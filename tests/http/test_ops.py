@@ -66,7 +66,7 @@ def refused(daemon, op, body, param, *words, status=400):
 
 # ---- results against numpy ----
 
-@pytest.mark.parametrize("dtype,bound", [("f32", 1e-12), ("f16", 1e-6)])
+@pytest.mark.parametrize("dtype,bound", [("f32", 1e-12), ("f16", 1e-6), ("bf16", 2e-5)])
 @pytest.mark.parametrize("trans_a,trans_b,beta", [(False, False, 0), (True, False, 0.5), (False, True, 0), (True, True, -1)])
 def test_matmul(daemon, dtype, bound, trans_a, trans_b, beta):
     m, n, k, batch = 33, 20, 45, 2
@@ -273,7 +273,7 @@ def test_npy_both_ways(daemon, version):
     assert reply.json()["results"][0]["verification"]["pass"] and "output" not in reply.json()
 
 
-@pytest.mark.parametrize("op,fields,dtype", [("softmax", {"dtype": "f16"}, np.float16), ("argmax", {"top_k": 2}, np.int32), ("rope", {}, np.float32)])
+@pytest.mark.parametrize("op,fields,dtype", [("softmax", {"dtype": "f16"}, np.float16), ("matmul", {"dtype": "bf16"}, np.float32), ("argmax", {"top_k": 2}, np.int32), ("rope", {}, np.float32)])
 def test_npy_dtypes(daemon, op, fields, dtype):
     body = {**SMALL[op], **fields, "iterations": 1, "warmup": 0, "seed": 5}
     got = np.load(io.BytesIO(daemon.post(f"/v1/ops/{op}", body, headers={"Accept": "application/x-npy"}).content))
@@ -350,7 +350,7 @@ def test_errors_name_field_value_and_limit(daemon):
     refused(daemon, "matmul", {**matmul, "m": "5"}, "m", "whole number")
     refused(daemon, "matmul", {**matmul, "m": 67108864, "n": 67108864, "k": 67108864}, "m", "m x n", "at most")
     refused(daemon, "matmul", {**matmul, "m": 1000000, "n": 1000000}, None, "bytes", "left" if ON_HOST else "allows")
-    refused(daemon, "matmul", {**matmul, "dtype": "f64"}, "dtype", "f64", "f32|f16")
+    refused(daemon, "matmul", {**matmul, "dtype": "f64"}, "dtype", "f64", "f32|f16|bf16")
     refused(daemon, "matmul", {**matmul, "alpha": 1e39}, "alpha", "1e+39")
     refused(daemon, "matmul", {**matmul, "iterations": 0}, "iterations", "1 to 1000")
     refused(daemon, "matmul", {**matmul, "iterations": 1001}, "iterations", "1 to 1000")

@@ -1,5 +1,6 @@
 /* The shapes that every variant is tried on: 1, odd, prime, tails of blocks, larger; per op a
- * table. SMALL cases also run on interpreters and software rasterisers. */
+ * table. SMALL cases also run on interpreters and software rasterisers; those with MANY_BLOCKS,
+ * more than a GPU has compute units, only for variants that are chosen by their blocks. */
 #ifndef OINFER_TESTS_OPS_CASES_H
 #define OINFER_TESTS_OPS_CASES_H
 
@@ -8,12 +9,13 @@
 
 struct op_case {
     enum op_id op;
-    bool small;
+    int size; /* SMALL, LARGE or MANY_BLOCKS */
     union op_params params;
 };
 
-#define SMALL true
-#define LARGE false
+#define LARGE       0
+#define SMALL       1
+#define MANY_BLOCKS 2
 
 static const struct op_case op_cases[] = {
 #define EMBED(size, t, k_, n)                                                \
@@ -92,6 +94,9 @@ static const struct op_case op_cases[] = {
     LINEAR(LARGE, 320, 512, 70, 321, LINEAR_STORE, 1),
     LINEAR(LARGE, 192, 1536, 129, 192, LINEAR_ADD, 0),
     LINEAR(LARGE, 512, 512, 9, 256, LINEAR_SWIGLU, 1),
+    LINEAR(LARGE, 328, 1056, 300, 164, LINEAR_SWIGLU, 0),
+    LINEAR(MANY_BLOCKS, 4353, 64, 1050, 4356, LINEAR_ADD, 1),
+    LINEAR(MANY_BLOCKS, 4360, 256, 1050, 4360, LINEAR_STORE, 0),
 #undef LINEAR
 
 #define ROPE(size, t, heads, kv, dim, rot, mode_, ctx, on)  \

@@ -44,6 +44,10 @@
     MATMUL(LARGE, 131, 257, 129, 2, 0, 1, 1, 0)                                         \
     MATMUL(LARGE, 256, 256, 256, 1, 0, 0, 1, 0)                                         \
     MATMUL(LARGE, 250, 190, 310, 1, 1, 1, 0.5f, -1)                                     \
+    MATMUL(LARGE, 136, 264, 200, 1, 1, 1, 1, 0)                                         \
+    MATMUL(LARGE, 264, 136, 72, 2, 1, 0, 1, 0)                                          \
+    MATMUL(MANY_BLOCKS, 2120, 2184, 136, 1, 0, 0, 1, 0)                                 \
+    MATMUL(MANY_BLOCKS, 1061, 1091, 65, 4, 0, 1, 1, 0.5f)                               \
     SOFTMAX(SMALL, 1, 1, 0, 0, 1)                                                       \
     SOFTMAX(SMALL, 3, 37, 0, 1, 0.5f)                                                   \
     SOFTMAX(SMALL, 5, 64, 1, 1, 2)                                                      \

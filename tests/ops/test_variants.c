@@ -39,7 +39,7 @@ static bool suits(const struct variant *v, enum dtype dtype, const struct op_cas
     if ((v->k_multiple > 0 && columns % v->k_multiple != 0) ||
         (v->k_max > 0 && columns > v->k_max) || op_depth(&call) > variant_depth_max(test.device, v))
         return false;
-    if (variant_refuses(v, &call))
+    if (variant_refuses(v, &call) || (c->size == MANY_BLOCKS && v->block_cost == 0))
         return false;
     if (c->op == OP_ROPE_KV || c->op == OP_ATTENTION)
         return dtype_row_bytes(dtype, columns, &row_bytes);
@@ -74,7 +74,7 @@ static void try_op(enum op_id op)
         const enum dtype dtype = v->dtype == DT_ANY ? DT_F32 : (enum dtype)v->dtype;
         for (size_t j = 0; is_wanted(v) && j < OP_CASES; j++) {
             const struct op_case *c = &op_cases[j];
-            if (c->op != op || (test.small && !c->small) || !suits(v, dtype, c))
+            if (c->op != op || (test.small && c->size != SMALL) || !suits(v, dtype, c))
                 continue;
             struct trial_result result = {.passed = false};
             struct err e = {0};

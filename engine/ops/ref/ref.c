@@ -131,13 +131,17 @@ double ref_dot(const float *a, const float *b, uint32_t n)
 
 float ref_load(enum dtype dtype, const void *x, uint64_t i)
 {
-    return dtype == DT_F16 ? half_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+    if (dtype == DT_F16)
+        return half_to_float(((const uint16_t *)x)[i]);
+    return dtype == DT_BF16 ? bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
 void ref_store(enum dtype dtype, void *x, uint64_t i, float v)
 {
     if (dtype == DT_F16)
         ((uint16_t *)x)[i] = float_to_half(v);
+    else if (dtype == DT_BF16)
+        ((uint16_t *)x)[i] = float_to_bf16(v);
     else
         ((float *)x)[i] = v;
 }

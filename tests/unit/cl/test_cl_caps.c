@@ -51,7 +51,7 @@ static void test_consistent(void **state)
         if ((flags & CPU_FLAG_BF16) == 0 || !cpu)
             assert_int_equal(caps & CAP_ASM_BF16, 0);
         if (cpu)
-            assert_int_equal(caps & (CAP_PTX | CAP_PTX_MMA | CAP_PTX_SM90A), 0);
+            assert_int_equal(caps & (CAP_PTX | CAP_PTX_MMA | CAP_PTX_WGMMA), 0);
         device_close(d);
         for (int round = 0; round < 2; round++) {
             d = open_cached(i, test_cache);

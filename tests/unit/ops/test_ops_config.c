@@ -72,6 +72,42 @@ static void rows_have_sound_tunables(void **state)
     }
 }
 
+/* The best of the variants of linear with wgmma for q4_0 on 132 compute units. */
+static const char *best_tiles(uint64_t rows, uint64_t tokens)
+{
+    const struct variant *best = NULL;
+    for (uint32_t i = 0; i < variant_row_count; i++) {
+        const struct variant *v = &variant_rows[i];
+        if (v->op == OP_LINEAR && v->dtype == DT_Q4_0 && (v->needs & CAP_PTX_WGMMA) &&
+            (!best || variant_compare(v, best, rows, tokens, 132) < 0))
+            best = v;
+    }
+    assert_non_null(best);
+    return best->name;
+}
+
+/* Tiles are large where they fill the compute units evenly, and small where there are few. */
+static void tiles_follow_the_shape(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t rows, tokens;
+        const char *name;
+    } cases[] = {
+        {4096, 512, "wgmma_t128_r128"}, {22016, 512, "wgmma_t128_r128"},
+        {2048, 512, "wgmma_t128_r64"},  {576, 512, "wgmma_t64_r64"},
+        {4096, 64, "wgmma_t64_r64"},    {4096, 4096, "wgmma_t128_r128"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(best_tiles(cases[i].rows, cases[i].tokens), cases[i].name);
+    const struct variant plain = {.priority = 1}, better = {.priority = 2, .block_cost = 9};
+    assert_true(variant_compare(&better, &plain, 64, 64, 1) < 0);
+    assert_true(variant_compare(&plain, &better, 64, 64, 1) > 0);
+    assert_int_equal(variant_compare(&plain, &plain, 64, 64, 1), 0);
+    const struct variant *row = &variant_rows[0];
+    assert_int_equal(variant_compare(row, row, 0, 0, 132), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -79,6 +115,7 @@ int main(void)
         cmocka_unit_test(settings_change_a_copy),
         cmocka_unit_test(values_outside_are_refused),
         cmocka_unit_test(rows_have_sound_tunables),
+        cmocka_unit_test(tiles_follow_the_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
