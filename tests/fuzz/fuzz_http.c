@@ -16,8 +16,9 @@
 
 #include "server/http.h"
 
-#define TURNS     64   /* of the loop without news after which nothing more is expected */
-#define END_TURNS 4000 /* within which a connection must end */
+#define TURNS         64   /* of the loop without news after which nothing more is expected */
+#define END_TURNS     4000 /* within which a connection must end */
+#define CONNECT_TRIES 1000
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -111,9 +112,13 @@ static void open_server(void)
 static int open_client(void)
 {
     static const struct linger at_once = {.l_onoff = 1}; /* no port waits afterwards */
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0)
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), tries = 0;
+    while (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        if (errno != EADDRNOTAVAIL || ++tries == CONNECT_TRIES) /* all ports are in use */
+            abort();
+        usleep(10000);
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0)
         abort();
     return fd;
 }
