@@ -387,7 +387,7 @@ def test_s28_sigterm_drains(fake_binary):
         kept = daemon.connect()
         kept.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_reply(kept)[0] == 200
-        assert poll(lambda: daemon.get("/health").json()["running"] == 1)
+        assert poll(lambda: [daemon.get("/health").json()[key] for key in ("running", "queued")] == [1, 1])
         daemon.signal(signal.SIGTERM)
         assert poll(lambda: refuses(daemon))
         kept.sendall(request_bytes(prompt="x"))
