@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -185,6 +186,16 @@ void child_yield_memory(void)
         return;
     fputs("1000", f);
     fclose(f);
+}
+
+bool child_lock(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return true; /* held by the open file */
+    if (fd >= 0)
+        close(fd);
+    return false;
 }
 
 void child_step_back(void)

@@ -51,6 +51,9 @@ bool child_leave(const char *command, const char *argument, const struct strbuf 
 
 /* In the child: when memory runs out, this process goes before its parent. */
 void child_yield_memory(void);
+/* In a child: takes the lock file until the process ends. False: another process has it, or the
+ * file cannot be made. */
+bool child_lock(const char *path);
 /* In a child that is left alone: out of the parent's session, and behind other work. */
 void child_step_back(void);
 

@@ -443,6 +443,7 @@ enum status model_load(struct engine *g, const struct model_file *f,
     if (status == ST_OK) {
         trim_memory();
         fill_report(m, &bill, prof, &before, start_ns);
+        rehearsal_loaded(g, m->report.kernels_built);
         *out = m;
     } else {
         model_close(m);

@@ -17,6 +17,8 @@ struct engine {
     char *force; /* engine_options.force; NULL */
     uint32_t n_threads;
     uint64_t memory_limit_bytes;
+    struct cache_key rehearsal; /* of the model loaded last (rehearsal.h) */
+    bool rehearsed_before;
 };
 
 struct model_file {

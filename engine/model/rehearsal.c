@@ -22,6 +22,11 @@
 #define LIMIT_NS     ((uint64_t)600 * 1000 * 1000 * 1000)
 #define REASON_BYTES 320
 
+/* What a stamp says: there was a rehearsal, and later loads found what it stored; or they did not.
+ */
+#define STAMP_DONE  "done"
+#define STAMP_AGAIN "again"
+
 /* ---- the job ---- */
 
 enum stage { STAGE_RUN, STAGE_STORE };
@@ -107,6 +112,14 @@ static enum status run_model(struct engine *g, const struct job *j, struct err *
     return status;
 }
 
+/* Only one child stores at a time: a service that is started again and again leaves no crowd. */
+static bool may_store(const struct job *j)
+{
+    char path[CACHE_PATH_BYTES];
+    const int n = snprintf(path, sizeof path, "%s/" FOLDER "/lock", j->cache_dir);
+    return n > 0 && (size_t)n < sizeof path && child_lock(path);
+}
+
 /* Leaves the second child to itself. */
 static void leave_storing(const struct job *j)
 {
@@ -164,7 +177,7 @@ int rehearsal_main(int argc, char **argv)
         const bool whole = read_job(&s, &job);
         if (whole && job.stage == STAGE_STORE)
             child_step_back();
-        if (whole)
+        if (whole && (job.stage == STAGE_RUN || may_store(&job)))
             status = run_job(&job);
         free_job(&job);
     }
@@ -201,6 +214,17 @@ static bool tell(void *user)
     return !w->cancelled;
 }
 
+static bool is_stamped(const struct device *d, struct cache_key key)
+{
+    void *data;
+    size_t length;
+    if (!cache_load(device_cache_dir(d), FOLDER, key, CACHE_REHEARSAL, &data, &length))
+        return false;
+    const bool done = length == sizeof STAMP_DONE && memcmp(data, STAMP_DONE, length) == 0;
+    mem_free(data);
+    return done;
+}
+
 /* Runs the child; what it said of a failure is logged. False: cancelled. */
 static bool run_child(struct engine *g, const struct model_file *f, const struct load_options *o,
                       const struct strbuf *job)
@@ -211,20 +235,17 @@ static bool run_child(struct engine *g, const struct model_file *f, const struct
                                 .limit_ns = LIMIT_NS,
                                 .tick = tell,
                                 .user = &wait};
-    const struct cache_key key = key_of(g, f, job);
-    const char *folder = device_cache_dir(g->device);
-    void *data;
-    size_t length;
     char reason[REASON_BYTES], quoted[REASON_BYTES];
-    if (cache_load(folder, FOLDER, key, CACHE_REHEARSAL, &data, &length)) {
-        mem_free(data);
+    g->rehearsal = key_of(g, f, job);
+    g->rehearsed_before = is_stamped(g->device, g->rehearsal);
+    if (g->rehearsed_before)
         return true;
-    }
     const uint64_t start_ns = clock_now_ns();
     log_info("compiling kernels for a first start model=\"%s\" device=\"%s\"", f->info.name,
              device_info(g->device)->name);
     if (child_run(&child, job, reason, sizeof reason) == CHILD_GOOD) {
-        cache_store(folder, FOLDER, key, CACHE_REHEARSAL, FORMAT, sizeof FORMAT);
+        cache_store(device_cache_dir(g->device), FOLDER, g->rehearsal, CACHE_REHEARSAL, STAMP_DONE,
+                    sizeof STAMP_DONE);
         log_info("kernels compiled ms=%.0f", (double)(clock_now_ns() - start_ns) * 1e-6);
     } else if (!wait.cancelled) {
         log_warn("kernels could not be compiled in a child, so they are compiled here reason=%s",
@@ -233,10 +254,18 @@ static bool run_child(struct engine *g, const struct model_file *f, const struct
     return !wait.cancelled;
 }
 
+void rehearsal_loaded(struct engine *g, uint32_t n_built)
+{
+    if (g->rehearsed_before && n_built > 0)
+        cache_store(device_cache_dir(g->device), FOLDER, g->rehearsal, CACHE_REHEARSAL, STAMP_AGAIN,
+                    sizeof STAMP_AGAIN);
+}
+
 bool rehearse(struct engine *g, const struct model_file *f, const struct load_options *o)
 {
     const struct device_info *info = device_info(g->device);
     const char *command = device_trial_command(g->device);
+    g->rehearsed_before = false;
     if (!command || device_kernel_dir(g->device))
         return true;
     const struct job job = {.platform = (char *)(uintptr_t)info->platform,

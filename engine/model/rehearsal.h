@@ -17,6 +17,10 @@
  * o->progress that nothing is loaded yet. False: that callback cancelled. The device's thread. */
 bool rehearse(struct engine *g, const struct model_file *f, const struct load_options *o);
 
+/* After the load: when it had to build programs although there was a rehearsal before it (the cache
+ * lost them, or its second child did not finish), the next load has another. */
+void rehearsal_loaded(struct engine *g, uint32_t n_built);
+
 /* The child: -1 when the arguments do not ask for it, else the exit status (trial.h). */
 int rehearsal_main(int argc, char **argv);
 

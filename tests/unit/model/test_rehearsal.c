@@ -102,6 +102,32 @@ static void test_later_loads_compile_nothing(void **state)
     assert_int_equal(count_files(cache, "rehearsals"), 2);
 }
 
+static void remove_programs(const char *cache)
+{
+    char command[192];
+    snprintf(command, sizeof command, "rm -f '%s'/programs/*.bin", cache);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(count_files(cache, "programs"), 0);
+}
+
+/* A cache that lost its programs and not its stamps is filled again. */
+static void test_lost_programs_come_back(void **state)
+{
+    (void)state;
+    char cache[96];
+    struct load_report report = {0};
+    const struct load_options options = {.n_ctx = 64};
+    snprintf(cache, sizeof cache, "%s/later", folder); /* full, by the test before */
+    remove_programs(cache);
+    ASSERT_OK(load(cache, "/proc/self/exe", &options, &report, e));
+    assert_true(report.kernels_built > 5);
+    for (int i = 0; i < WAIT_TENTHS && report.kernels_built > 0; i++) {
+        nanosleep(&(struct timespec){0, 100 * 1000 * 1000}, NULL);
+        ASSERT_OK(load(cache, "/proc/self/exe", &options, &report, e));
+    }
+    assert_int_equal(report.kernels_built, 0);
+}
+
 /* Commands that are not this program: the model is loaded all the same. */
 static void test_unusable_commands(void **state)
 {
@@ -171,6 +197,7 @@ int main(int argc, char **argv)
         return child;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_later_loads_compile_nothing),
+        cmocka_unit_test(test_lost_programs_come_back),
         cmocka_unit_test(test_unusable_commands),
         cmocka_unit_test(test_cancelled),
     };
