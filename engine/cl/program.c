@@ -320,7 +320,7 @@ void program__created(struct device *d, struct program *p)
 
 bool kernel_save_next(struct device *d)
 {
-    /* PoCL compiles every kernel once more for a binary: a child's work, and it has a cache itself */
+    /* PoCL has a cache itself, and compiles every kernel once more for a binary: a child's work */
     if (trial__wanted(d) && strcmp(d->info.platform, "Portable Computing Language") == 0)
         return false;
     for (struct program *p = d->programs; p != NULL; p = p->next)
