@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "tests/assert_ok.h"
 
 #define SKIPPED 77 /* tests.cmake: SKIP_RETURN_CODE */
 
@@ -40,14 +41,6 @@ static inline bool smollm2_find(char *path, size_t n)
     printf("skipped: no model at %s (set OINFER_SMOLLM2)\n", path);
     return false;
 }
-
-#define ASSERT_OK(call)                                          \
-    do {                                                         \
-        struct err e_ = {0};                                     \
-        struct err *const e = &e_;                               \
-        if ((call) != ST_OK)                                     \
-            fail_msg("%s: %s", status_name(e->status), e->text); \
-    } while (0)
 
 /* device: "" for the best one. Compiled kernels are kept in the folder that OINFER_TEST_CACHE
  * names, if it is set. */

@@ -15,6 +15,7 @@
 
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "tests/assert_ok.h"
 #include "tests/golden/reference.h"
 #include "tests/golden/tiny.h"
 
@@ -23,14 +24,6 @@
 #define NMSE_INT8    1e-3
 #define NMSE_HALF    1e-5 /* activations or cache of halves */
 #define MAX_VARIANTS 32
-
-#define ASSERT_OK(call)                                          \
-    do {                                                         \
-        struct err e_ = {0};                                     \
-        struct err *const e = &e_;                               \
-        if ((call) != ST_OK)                                     \
-            fail_msg("%s: %s", status_name(e->status), e->text); \
-    } while (0)
 
 static char path[64];
 static struct device_list *devices;

@@ -16,17 +16,10 @@
 #include "engine/base/mem.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "tests/assert_ok.h"
 #include "tests/golden/tiny.h"
 
 #define N_PROMPT 12
-
-#define ASSERT_OK(call)                                          \
-    do {                                                         \
-        struct err e_ = {0};                                     \
-        struct err *const e = &e_;                               \
-        if ((call) != ST_OK)                                     \
-            fail_msg("%s: %s", status_name(e->status), e->text); \
-    } while (0)
 
 static char path[64];
 static struct device_list *devices;

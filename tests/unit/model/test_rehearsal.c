@@ -14,17 +14,10 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "tests/assert_ok.h"
 #include "tests/golden/tiny.h"
 
 #define WAIT_TENTHS 1200 /* for the child that stores, on a busy machine */
-
-#define ASSERT_OK(call)                                          \
-    do {                                                         \
-        struct err e_ = {0};                                     \
-        struct err *const e = &e_;                               \
-        if ((call) != ST_OK)                                     \
-            fail_msg("%s: %s", status_name(e->status), e->text); \
-    } while (0)
 
 static char folder[64], path[96];
 static struct device_list *devices;
