@@ -41,6 +41,60 @@
 #include "cpu/tile_avx2.h"
 #else
 
+/* acc[r][t] += block (j, b) of the units w[r] times token t of the record at x. */
+CPU_INLINE void tile_block(const __global uint16 *const *w, uint j, uint b, const __global int *x,
+                           float16 acc[ROW_GROUPS][TILE])
+{
+    CPU_UNROLL
+    for (uint s = 0; s < SCALES; s++) {
+        int16 sum[ROW_GROUPS][TILE];
+        CPU_UNROLL
+        for (uint t = 0; t < TILE; t++) {
+#if OP_DTYPE == DT_Q6_K
+            const int first = x[Q8T_SUM_16 + t];
+            const int16 start = (int16)(s == 0 ? first : x[Q8T_SUM + t] - first) * -R16_ZERO;
+#elif R16_ZERO
+            const int16 start = (int16)(x[Q8T_SUM + t]) * -R16_ZERO;
+#else
+            const int16 start = (int16)(0);
+#endif
+            CPU_UNROLL
+            for (uint r = 0; r < ROW_GROUPS; r++)
+                sum[r][t] = start;
+        }
+        CPU_UNROLL
+        for (uint i = 8 / SCALES * s; i < 8 / SCALES * (s + 1); i++) {
+            CPU_UNROLL
+            for (uint r = 0; r < ROW_GROUPS; r++) {
+                uint16 q = r16_quad(w[r], j, b, i);
+                CPU_UNROLL
+                for (uint t = 0; t < TILE; t++)
+                    sum[r][t] = cpu_dot(sum[r][t], q, x + i * ACT_TILE + t);
+            }
+        }
+        CPU_UNROLL
+        for (uint r = 0; r < ROW_GROUPS; r++) {
+            float16 scale = r16_scale(w[r], j, b, s);
+            CPU_UNROLL
+            for (uint t = 0; t < TILE; t++) {
+                const float d = as_float(x[Q8T_D + t]);
+                acc[r][t] = fma(convert_float16(sum[r][t]), scale * d, acc[r][t]);
+            }
+        }
+    }
+#if R16_HAS_MIN
+    CPU_UNROLL
+    for (uint r = 0; r < ROW_GROUPS; r++) {
+        float16 low = r16_min(w[r], j, b);
+        CPU_UNROLL
+        for (uint t = 0; t < TILE; t++)
+            acc[r][t] = fma(low, (float16)(as_float(x[Q8T_D_SUM + t])), acc[r][t]);
+    }
+#endif
+}
+
+#endif
+
 /* acc[r][t] = 16 rows of row group r times token t of the tile; w[r]: streams of the row groups. */
 CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x_all,
                          const struct linear_params *p, uint tile, float16 acc[ROW_GROUPS][TILE])
@@ -53,59 +107,14 @@ CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x
         for (uint t = 0; t < TILE; t++)
             acc[r][t] = (float16)(0.0f);
     for (uint block = 0; block < n_blocks; block++) {
-        const uint j = block / 2 % R16_PAIRS, b = block % 2;
-        const ulong unit = (ulong)(block / 2 / R16_PAIRS) * R16_UNIT_BYTES;
+        const __global uint16 *units[ROW_GROUPS];
         CPU_UNROLL
-        for (uint s = 0; s < SCALES; s++) {
-            int16 sum[ROW_GROUPS][TILE];
-            CPU_UNROLL
-            for (uint t = 0; t < TILE; t++) {
-#if OP_DTYPE == DT_Q6_K
-                const int first = x[Q8T_SUM_16 + t];
-                const int16 start = (int16)(s == 0 ? first : x[Q8T_SUM + t] - first) * -R16_ZERO;
-#elif R16_ZERO
-                const int16 start = (int16)(x[Q8T_SUM + t]) * -R16_ZERO;
-#else
-                const int16 start = (int16)(0);
-#endif
-                CPU_UNROLL
-                for (uint r = 0; r < ROW_GROUPS; r++)
-                    sum[r][t] = start;
-            }
-            CPU_UNROLL
-            for (uint i = 8 / SCALES * s; i < 8 / SCALES * (s + 1); i++) {
-                CPU_UNROLL
-                for (uint r = 0; r < ROW_GROUPS; r++) {
-                    uint16 q = r16_quad((const __global uint16 *)(w[r] + unit), j, b, i);
-                    CPU_UNROLL
-                    for (uint t = 0; t < TILE; t++)
-                        sum[r][t] = cpu_dot(sum[r][t], q, x + i * ACT_TILE + t);
-                }
-            }
-            CPU_UNROLL
-            for (uint r = 0; r < ROW_GROUPS; r++) {
-                float16 scale = r16_scale((const __global uint16 *)(w[r] + unit), j, b, s);
-                CPU_UNROLL
-                for (uint t = 0; t < TILE; t++) {
-                    const float d = as_float(x[Q8T_D + t]);
-                    acc[r][t] = fma(convert_float16(sum[r][t]), scale * d, acc[r][t]);
-                }
-            }
-        }
-#if R16_HAS_MIN
-        CPU_UNROLL
-        for (uint r = 0; r < ROW_GROUPS; r++) {
-            float16 low = r16_min((const __global uint16 *)(w[r] + unit), j, b);
-            CPU_UNROLL
-            for (uint t = 0; t < TILE; t++)
-                acc[r][t] = fma(low, (float16)(as_float(x[Q8T_D_SUM + t])), acc[r][t]);
-        }
-#endif
+        for (uint r = 0; r < ROW_GROUPS; r++)
+            units[r] = (const __global uint16 *)(w[r] + (ulong)(block / 2 / R16_PAIRS) * R16_UNIT_BYTES);
+        tile_block(units, block / 2 % R16_PAIRS, block % 2, x, acc);
         x += Q8T_RECORD;
     }
 }
-
-#endif
 
 #else
 

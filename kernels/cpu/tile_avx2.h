@@ -1,4 +1,4 @@
-/* tile_dot of linear_tile.cl for AVX2, which has 16 registers of 256 bits and no dot instruction of
+/* tile_block of linear_tile.cl for AVX2, which has 16 registers of 256 bits and no dot instruction of
  * int8 with 32-bit sums.
  *
  * A row group is two registers of 8 rows. vpmaddubsw sums products of neighbouring bytes in 16
@@ -123,28 +123,16 @@ CPU_INLINE void block_dot(const __global uint16 *u, uint j, uint b, const __glob
 #endif
 }
 
-CPU_INLINE void tile_dot(const __global uchar *const *w, const __global uchar *x_all,
-                         const struct linear_params *p, uint tile, float16 acc[ROW_GROUPS][TILE])
+/* acc[r][t] += block (j, b) of the units w[r] times token t of the record at x. */
+CPU_INLINE void tile_block(const __global uint16 *const *w, uint j, uint b, const __global int *x,
+                           float16 acc[ROW_GROUPS][TILE])
 {
-    const uint n_blocks = p->k / 32;
-    const __global int *x = (const __global int *)x_all + tile * Q8T_TILE((ulong)p->k);
-    CPU_UNROLL
+    /* not unrolled: the compiler would move what loads and unpacks, and run out of registers */
+    CPU_NO_UNROLL
     for (uint r = 0; r < ROW_GROUPS; r++) {
-        CPU_UNROLL
-        for (uint t = 0; t < TILE; t++)
-            acc[r][t] = (float16)(0.0f);
-    }
-    for (uint block = 0; block < n_blocks; block++) {
-        const uint j = block / 2 % R16_PAIRS, b = block % 2;
-        const ulong unit = (ulong)(block / 2 / R16_PAIRS) * R16_UNIT_BYTES;
-        /* not unrolled: the compiler would move what loads and unpacks, and run out of registers */
         CPU_NO_UNROLL
-        for (uint r = 0; r < ROW_GROUPS; r++) {
-            CPU_NO_UNROLL
-            for (uint t0 = 0; t0 < TILE; t0 += SUB_TOKENS)
-                block_dot((const __global uint16 *)(w[r] + unit), j, b, x, t0, acc[r]);
-        }
-        x += Q8T_RECORD;
+        for (uint t0 = 0; t0 < TILE; t0 += SUB_TOKENS)
+            block_dot(w[r], j, b, x, t0, acc[r]);
     }
 }
 
