@@ -73,6 +73,9 @@ enum status device_list_open(uint32_t n_threads, struct device_list **out, struc
 void device_list_close(struct device_list *l);
 uint32_t device_list_count(const struct device_list *l);
 const struct device_info *device_list_at(const struct device_list *l, uint32_t i);
+/* The first device of those names that can be used; false: there is none. */
+bool device_list_find(const struct device_list *l, const char *platform, const char *name,
+                      const char *driver, uint32_t *index);
 /* Why there is no OpenCL device, with what was searched and what to do; "" if there is one. */
 const char *device_list_hint(const struct device_list *l);
 /* Chooses by index ("0"), part of the name (any case), UUID, "host", "all" or "" / "auto" (the

@@ -318,6 +318,20 @@ const struct device_info *device_list_at(const struct device_list *l, uint32_t i
     return i < l->count ? &l->entries[i].info : NULL;
 }
 
+bool device_list_find(const struct device_list *l, const char *platform, const char *name,
+                      const char *driver, uint32_t *index)
+{
+    for (uint32_t i = 0; i < device_list_count(l); i++) {
+        const struct device_info *info = device_list_at(l, i);
+        if (info->available && strcmp(info->platform, platform) == 0 &&
+            strcmp(info->name, name) == 0 && strcmp(info->driver, driver) == 0) {
+            *index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *device_list_hint(const struct device_list *l)
 {
     return l->hint;

@@ -48,12 +48,9 @@ static struct device *open_named(const char *platform, const char *name, const c
     struct device *d = NULL;
     if (device_list_open(0, &list, NULL) != ST_OK)
         return NULL;
-    for (uint32_t i = 0; i < device_list_count(list) && d == NULL; i++) {
-        const struct device_info *info = device_list_at(list, i);
-        if (strcmp(info->platform, platform) == 0 && strcmp(info->name, name) == 0 &&
-            strcmp(info->driver, driver) == 0)
-            device__open_bare(list, i, options, &d, NULL);
-    }
+    uint32_t index;
+    if (device_list_find(list, platform, name, driver, &index))
+        device__open_bare(list, index, options, &d, NULL);
     device_list_close(list);
     return d;
 }

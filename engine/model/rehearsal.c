@@ -82,17 +82,6 @@ static void free_job(struct job *j)
 
 /* ---- the child ---- */
 
-static bool find_device(const struct device_list *l, const struct job *j, uint32_t *index)
-{
-    for (*index = 0; *index < device_list_count(l); ++*index) {
-        const struct device_info *info = device_list_at(l, *index);
-        if (strcmp(info->platform, j->platform) == 0 && strcmp(info->name, j->name) == 0 &&
-            strcmp(info->driver, j->driver) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Opens the model, which runs all there is of it. */
 static enum status run_model(struct engine *g, const struct job *j, struct err *e)
 {
@@ -148,7 +137,7 @@ static int run_job(const struct job *j)
     if (device_list_open(j->n_threads, &devices, &e) != ST_OK)
         return CHILD_UNFIT;
     int status = CHILD_UNFIT;
-    if (find_device(devices, j, &index)) {
+    if (device_list_find(devices, j->platform, j->name, j->driver, &index)) {
         enum status ran = engine_open(devices, index, &options, &g, &e);
         if (ran == ST_OK)
             ran = run_model(g, j, &e);

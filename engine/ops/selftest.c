@@ -124,19 +124,13 @@ enum status variant_source_hash(struct device *d, const struct variant *v, uint6
 static enum status selftest_key(struct device *d, const struct variant *v, struct cache_key *key,
                                 struct err *e)
 {
-    const struct device_info *info = device_info(d);
     uint64_t source;
     enum status st = variant_source_hash(d, v, &source, e);
     if (st != ST_OK)
         return st;
-    char hash[20];
-    snprintf(hash, sizeof hash, "%016" PRIx64, source);
-    const char *parts[] = {SELFTEST_FORMAT, info->name,    info->driver,
-                           info->platform,  info->version, hash};
-    size_t lengths[sizeof parts / sizeof *parts];
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        lengths[i] = strlen(parts[i]);
-    *key = cache_hash(parts, lengths, sizeof parts / sizeof *parts);
+    char text[48];
+    snprintf(text, sizeof text, "selftest " SELFTEST_FORMAT " %016" PRIx64, source);
+    *key = device_cache_key(d, text);
     return ST_OK;
 }
 

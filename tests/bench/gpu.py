@@ -1,7 +1,7 @@
 """The measuring of gpu.sh: models, `oinfer bench`, `oinfer bench ops` against PyTorch, the table.
 
-The limit of generation is the bytes of the weights (and of the cells at depth) over the read bandwidth that is measured in
-the same run; of a matrix product, the peer's rate.
+The limit of generation by one sequence without a prompt is the bytes of the file over the read bandwidth that is measured in
+the same run; other rows have none.
 """
 import argparse
 import concurrent.futures
