@@ -48,8 +48,8 @@ enum status kernel_launch(struct kernel *k, const size_t gws[3], const size_t lw
 void kernel_set_risky(struct device *d, bool risky);
 /* Writes one program's binary to the disk cache, if one is still unwritten: on CPU devices that
  * takes as long as the build, so it is left to the idle moments of the caller, and to device_close
- * for as many as it writes in about two seconds. Nothing on PoCL with a trial command, where a child
- * stores what models need (engine/model/rehearsal.h). False when there was nothing to do. */
+ * for as many as it writes in about two seconds. Nothing on PoCL with a trial command, where a
+ * child stores what models need (engine/model/rehearsal.h). False when there was nothing to do. */
 bool kernel_save_next(struct device *d);
 
 /* Program statistics of the device: built, loaded from the cache, milliseconds spent. */
