@@ -1,4 +1,5 @@
 /* Host memory. The fail-at counter is process-wide and atomic; arenas are single-threaded. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "engine/base/mem.h"
 
 #include <limits.h>
@@ -7,8 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 static _Atomic uint64_t allocation_count;
 static _Atomic uint64_t fail_number; /* 0: off */
@@ -91,6 +95,14 @@ void *mem_aligned(size_t alignment, size_t n)
     void *p = NULL;
     if (must_fail() || posix_memalign(&p, alignment, n > 0 ? n : 1) != 0)
         return NULL;
+    return p;
+}
+
+void *mem_huge(size_t n)
+{
+    void *p = mem_aligned(HUGE_PAGE_BYTES, n);
+    if (p != NULL)
+        (void)madvise(p, n, MADV_HUGEPAGE); /* a system without them reads slower, no more */
     return p;
 }
 

@@ -23,6 +23,9 @@ char *mem_strdup(const char *text);
 char *mem_strndup(const char *text, size_t n);
 /* Aligned block (alignment: power of two, at least sizeof(void *)); free with mem_free. */
 void *mem_aligned(size_t alignment, size_t n);
+/* The same for large blocks, in huge pages (2 MiB) where the system grants them: reading such a
+ * block costs a fraction of the address translations. Free with mem_free. */
+void *mem_huge(size_t n);
 
 /* For tests: allocation number n from now (1 = the next) and, with `sticky`, all after it fail.
  * 0 turns it off. Returns how many allocations were made since the last call. Process-wide. */

@@ -11,6 +11,7 @@
 #include "engine/cl/impl.h"
 
 #define HOST_ALIGN_BYTES 128
+#define HUGE_FROM_BYTES  ((uint64_t)2 << 20) /* what CPUs read: huge pages from this size on */
 /* Smaller buffers on CPU devices are not compared with the memory the machine has left. */
 #define CHECK_FREE_BYTES ((uint64_t)16 << 20)
 /* Intel needs a flag at creation and a build option for larger ones, else results are wrong. */
@@ -86,11 +87,38 @@ static struct buffer *make_buffer(struct device *d, uint64_t n_bytes, enum buffe
     return b;
 }
 
+static void CL_CALLBACK free_memory(cl_mem cl, void *memory)
+{
+    (void)cl;
+    mem_free(memory);
+}
+
+/* Host memory in huge pages as a CPU device's buffer; NULL: the driver has to allocate. The memory
+ * goes when the driver lets go of the buffer, after the last command that uses it. */
+static cl_mem create_in_huge_pages(const struct buffer *b)
+{
+    cl_int code = CL_SUCCESS;
+    void *memory = mem_huge((size_t)b->n_bytes);
+    if (memory == NULL)
+        return NULL;
+    cl_mem cl = clCreateBuffer(b->device->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR,
+                               (size_t)b->n_bytes, memory, &code);
+    if (code == CL_SUCCESS &&
+        clSetMemObjectDestructorCallback(cl, free_memory, memory) == CL_SUCCESS)
+        return cl;
+    if (code == CL_SUCCESS)
+        clReleaseMemObject(cl);
+    mem_free(memory);
+    return NULL;
+}
+
 static enum status allocate(struct buffer *b, struct err *e)
 {
     struct device *d = b->device;
     if (d->host) {
-        b->memory = mem_aligned(HOST_ALIGN_BYTES, (size_t)b->n_bytes);
+        b->memory = b->n_bytes >= HUGE_FROM_BYTES
+                        ? mem_huge((size_t)b->n_bytes)
+                        : mem_aligned(HOST_ALIGN_BYTES, (size_t)b->n_bytes);
         if (b->memory == NULL)
             return err_set(e, ST_NO_DEVICE_MEMORY,
                            "host: buffer %s needs %llu bytes: out of memory", b->label,
@@ -102,6 +130,10 @@ static enum status allocate(struct buffer *b, struct err *e)
     if (b->usage == BUFFER_STAGING)
         flags |= CL_MEM_ALLOC_HOST_PTR;
     cl_int code = CL_SUCCESS;
+    if (d->info.kind == DEVICE_CPU && b->n_bytes >= HUGE_FROM_BYTES)
+        b->cl = create_in_huge_pages(b);
+    if (b->cl != NULL)
+        return ST_OK;
     b->cl = clCreateBuffer(d->context, flags, (size_t)b->n_bytes, NULL, &code);
     enum status status = cl_check(d, code, "clCreateBuffer", b->label, e);
     if (status == ST_NO_DEVICE_MEMORY)
