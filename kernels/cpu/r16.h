@@ -59,6 +59,14 @@
      : OP_DTYPE == DT_Q8_0 ? 128 \
      : OP_DTYPE == DT_Q6_K ? 32 \
                            : 0)
+/* What r16_add_products counts a zero weight as. */
+#define R16_ADDED (CPU_ISA == 1 && OP_DTYPE == DT_Q8_0 ? 0 : R16_ZERO)
+/* AVX2: how many sums of products of two fit in 16 bits (r16.inc). */
+#define R16_SAFE_QUADS                                                               \
+    (OP_DTYPE == DT_Q6_K                                                         ? 2 \
+     : OP_DTYPE == DT_Q5_0 || OP_DTYPE == DT_Q5_1 || OP_DTYPE == DT_Q5_K ? 4 \
+                                                                                 : 8)
+#define R16_TOKENS 8 /* at most, of r16_add_products */
 #define R16_UNIT_K     (R16_IS_FLOAT ? 2 : R16_IS_K ? 256 : 64)
 #define R16_UNIT_BYTES (R16_LINES * 64)
 #define R16_PAIRS      (R16_UNIT_K / 64) /* pairs in a unit */
@@ -68,13 +76,17 @@
 #define R16_PASTE_(name, number) name##_##number
 #define R16_PASTE(name, number)  R16_PASTE_(name, number)
 #define R16_NAME(name)           R16_PASTE(name, OP_DTYPE)
-#define cpu_dot8_pairs           R16_NAME(cpu_dot8_pairs)
 #define cpu_dot8                 R16_NAME(cpu_dot8)
 #define cpu_dot                  R16_NAME(cpu_dot)
 #define r16_group_bytes          R16_NAME(r16_group_bytes)
 #define r16_quad                 R16_NAME(r16_quad)
 #define r16_scale                R16_NAME(r16_scale)
 #define r16_min                  R16_NAME(r16_min)
+#define r16_pairs                R16_NAME(r16_pairs)
+#define r16_widened              R16_NAME(r16_widened)
+#define r16_absolute             R16_NAME(r16_absolute)
+#define r16_signed_dot           R16_NAME(r16_signed_dot)
+#define r16_add_products         R16_NAME(r16_add_products)
 #define r16_columns              R16_NAME(r16_columns)
 #define row_group_dot            R16_NAME(row_group_dot)
 #define sum_t                    R16_NAME(sum_t)
