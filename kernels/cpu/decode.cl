@@ -66,7 +66,7 @@
 #endif
 
 /* One call of a step's function: its tensors at t[0 .. 5], its params, the group's share. */
-#define SPLIT_FROM   256 /* position from which cells are split over the groups */
+#define SPLIT_FROM   64 /* position from which cells are split over the groups */
 #define PARAMS(type) (*(const __global struct type *)s->params)
 #define FLOATS(i)    ((__global float *)t[i])
 #define INTS(i)      ((__global int *)t[i])
