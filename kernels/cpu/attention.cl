@@ -108,6 +108,16 @@ CPU_INLINE void weigh_16(struct softmax_state *s, uint r0, uint i0,
         vstore16(acc[r], 0, &s->sums[r0 + r][i0]);
 }
 
+/* Of 16 cells of V, in time for weigh_tile: it reads them a few dims at a time, a pattern that the
+ * hardware's prefetcher does not follow. Those that are unpacked are in the cache. */
+CPU_INLINE void prefetch_tile(const KV_SPACE kv_t *v, uint head_dim)
+{
+#if !KV_IS_Q8
+    for (uint i = 0; i < 16 * head_dim; i += 64 / sizeof(kv_t))
+        CPU_PREFETCH(v + i, 0);
+#endif
+}
+
 CPU_INLINE float16 cap_scores(float16 x, const struct attention_params *p)
 {
     x *= p->scale;
@@ -130,6 +140,8 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
         largest[r] = (float16)(-INFINITY);
     for (uint c = 0; c < n; c += 16) {
         float16 scores[QUERY_ROWS];
+        if (r0 == 0)
+            prefetch_tile(v + (ulong)c * p->head_dim, p->head_dim);
         score_tile(rows, r0, k + (ulong)c * p->head_dim, p->head_dim, scores);
         for (uint r = 0; r < QUERY_ROWS; r++) {
             /* cells after the position, and before the window, do not count */
