@@ -25,38 +25,78 @@
 /* Numbers of k between the parts of a tile: both panels stay in the nearest cache. */
 #define PART_K       (CPU_WIDE ? UINT_MAX : 256)
 
-/* kp x WIDTH numbers of a panel from row (column) r0 of n: dst[i * width + j] is number (r0 + j, i) of an
- * operand whose rows are `row_step` and whose k is `k_step` numbers apart. */
-CPU_INLINE void pack_panel(const __global uchar *src, ulong src0, ulong row_step, ulong k_step,
-                           uint r0, uint n, uint k, uint kp, const uint width, __global float *dst)
+/* dst[i * width + j] = row j, number i, of 4 rows of 4 numbers. */
+CPU_INLINE void store_transposed_4(float4 r0, float4 r1, float4 r2, float4 r3, uint width,
+                                   __global float *dst)
 {
-    const uint rows = min(width, n - r0);
-    src0 += r0 * row_step;
-    if (k_step == 1) { /* 16 of k at a time: one row after another, transposed on the way */
-        for (uint i0 = 0; i0 < kp; i0 += 16)
-            for (uint j = 0; j < width; j++) {
-                float v[16];
-                if (j < rows && i0 + 16 <= k)
-                    vstore16(real_load16(src, src0 + j * row_step + i0), 0, v);
-                else
-                    for (uint i = 0; i < 16; i++)
-                        v[i] = j < rows && i0 + i < k ? real_load(src, src0 + j * row_step + i0 + i)
-                                                      : 0.0f;
-                CPU_UNROLL
-                for (uint i = 0; i < 16; i++)
-                    dst[(i0 + i) * width + j] = v[i];
-            }
+    const float4 low01 = (float4)(r0.x, r1.x, r0.y, r1.y), low23 = (float4)(r2.x, r3.x, r2.y, r3.y);
+    const float4 high01 = (float4)(r0.z, r1.z, r0.w, r1.w), high23 = (float4)(r2.z, r3.z, r2.w, r3.w);
+    vstore4((float4)(low01.xy, low23.xy), 0, dst);
+    vstore4((float4)(low01.zw, low23.zw), 0, dst + width);
+    vstore4((float4)(high01.xy, high23.xy), 0, dst + 2 * width);
+    vstore4((float4)(high01.zw, high23.zw), 0, dst + 3 * width);
+}
+
+/* The same for 4 rows of 16 numbers. */
+CPU_INLINE void store_transposed_16(const float16 *r, uint width, __global float *dst)
+{
+    store_transposed_4(r[0].s0123, r[1].s0123, r[2].s0123, r[3].s0123, width, dst);
+    store_transposed_4(r[0].s4567, r[1].s4567, r[2].s4567, r[3].s4567, width, dst + 4 * width);
+    store_transposed_4(r[0].s89ab, r[1].s89ab, r[2].s89ab, r[3].s89ab, width, dst + 8 * width);
+    store_transposed_4(r[0].scdef, r[1].scdef, r[2].scdef, r[3].scdef, width, dst + 12 * width);
+}
+
+/* 16 numbers of k from i0 on of a panel of `width` rows (columns), of which `rows` exist:
+ * dst[i * width + j] is number i0 + i of row j. Rows are `row_step` and numbers `k_step` apart from
+ * src0 on; what lies past k or the rows is 0. */
+CPU_INLINE void pack_part(const __global uchar *src, ulong src0, ulong row_step, ulong k_step,
+                          uint rows, uint k, uint i0, const uint width, __global float *dst)
+{
+    if (k_step == 1) {
+        uint j = 0;
+        for (; i0 + 16 <= k && j + 4 <= rows; j += 4) {
+            float16 r[4];
+            CPU_UNROLL
+            for (uint c = 0; c < 4; c++)
+                r[c] = real_load16(src, src0 + (j + c) * row_step + i0);
+            store_transposed_16(r, width, dst + j);
+        }
+        for (; j < width; j++)
+            for (uint i = 0; i < 16; i++)
+                dst[i * width + j] =
+                    j < rows && i0 + i < k ? real_load(src, src0 + j * row_step + i0 + i) : 0.0f;
         return;
     }
-    for (uint i = 0; i < kp; i++) {
-        const ulong from = src0 + i * k_step;
-        if (i < k && rows == width && width % 16 == 0)
+    for (uint i = 0; i < 16; i++, dst += width) {
+        const ulong from = src0 + (i0 + i) * k_step;
+        if (i0 + i < k && rows == width && width % 16 == 0)
             for (uint j = 0; j < width; j += 16)
-                vstore16(real_load16(src, from + j), 0, dst + i * width + j);
+                vstore16(real_load16(src, from + j), 0, dst + j);
         else
             for (uint j = 0; j < width; j++)
-                dst[i * width + j] = i < k && j < rows ? real_load(src, from + j) : 0.0f;
+                dst[j] = i0 + i < k && j < rows ? real_load(src, from + j) : 0.0f;
     }
+}
+
+/* A group's share of the panels of an operand of `batch` times n rows (columns) of k numbers. Where
+ * the numbers of a row lie together, one panel after the other; else 16 of k of all panels, so that
+ * memory is read in order. */
+CPU_INLINE void pack_panels(const __global uchar *src, bool k_together, uint batch, uint n, uint k,
+                            uint kp, const uint width, __global float *dst, uint group,
+                            uint n_groups)
+{
+    const uint panels = div_up(n, width), step = k_together ? kp : 16;
+    const ulong row_step = k_together ? k : 1, k_step = k_together ? 1 : n;
+    uint begin, end;
+    cpu_share(batch * panels, group, n_groups, &begin, &end);
+    for (uint i0 = 0; i0 < kp; i0 += step)
+        for (uint panel = begin; panel < end; panel++) {
+            const uint row = panel % panels * width;
+            const ulong src0 = (ulong)(panel / panels) * n * k + row * row_step;
+            for (uint i = i0; i < i0 + step; i += 16)
+                pack_part(src, src0, row_step, k_step, min(width, n - row), k, i, width,
+                          dst + ((ulong)panel * kp + i) * width);
+        }
 }
 
 CPU_INLINE void matmul_pack_step(const __global uchar *a, const __global uchar *b,
@@ -64,20 +104,9 @@ CPU_INLINE void matmul_pack_step(const __global uchar *a, const __global uchar *
                                  uint n_groups)
 {
     const uint kp = (uint)matmul_padded_k(p);
-    const uint row_panels = div_up(p.m, ROWS), col_panels = div_up(p.n, TOKENS);
-    const uint n_a = p.batch * row_panels, n_b = p.batch * col_panels;
-    __global float *b_panels = scratch + (ulong)n_a * kp * ROWS;
-    uint begin, end;
-    cpu_share(n_a, group, n_groups, &begin, &end);
-    for (uint panel = begin; panel < end; panel++)
-        pack_panel(a, (ulong)(panel / row_panels) * p.m * p.k, p.trans_a ? 1 : p.k,
-                   p.trans_a ? p.m : 1, panel % row_panels * ROWS, p.m, p.k, kp, ROWS,
-                   scratch + (ulong)panel * kp * ROWS);
-    cpu_share(n_b, group, n_groups, &begin, &end);
-    for (uint panel = begin; panel < end; panel++)
-        pack_panel(b, (ulong)(panel / col_panels) * p.n * p.k, p.trans_b ? p.k : 1,
-                   p.trans_b ? 1 : p.n, panel % col_panels * TOKENS, p.n, p.k, kp, TOKENS,
-                   b_panels + (ulong)panel * kp * TOKENS);
+    __global float *b_panels = scratch + (ulong)p.batch * div_up(p.m, ROWS) * kp * ROWS;
+    pack_panels(a, !p.trans_a, p.batch, p.m, p.k, kp, ROWS, scratch, group, n_groups);
+    pack_panels(b, p.trans_b, p.batch, p.n, p.k, kp, TOKENS, b_panels, group, n_groups);
 }
 
 /* One vector of a row of y. */
@@ -109,6 +138,7 @@ CPU_INLINE void add_part(const __global float *a, const __global float16 *b, uin
             part[r][v] = sums[r0 + r][v0 + v];
     a += r0;
     b += v0;
+    CPU_UNROLL_4
     for (uint i = 0; i < n_k; i++) {
         float16 bv[PART_VECTORS];
         CPU_UNROLL

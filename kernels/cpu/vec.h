@@ -17,6 +17,7 @@
 
 #define CPU_INLINE static inline __attribute__((always_inline))
 #define CPU_UNROLL    _Pragma("unroll")
+#define CPU_UNROLL_4  _Pragma("unroll 4")
 #define CPU_NO_UNROLL _Pragma("unroll 1")
 
 /* 32 registers of 16 floats. Elsewhere a float16 takes several: tiles of sums have to be smaller, or
