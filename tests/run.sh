@@ -5,7 +5,8 @@
 #   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
 #
 # gcc/ everything; clang/ unit and fuzz tests; asan/ unit, HTTP and fuzz tests under AddressSanitizer and UBSan; tsan/ what
-# has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these presets.
+# has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these
+# presets. Kernels are compiled once for all of them.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"
@@ -46,7 +47,7 @@ export OINFER_SMOLLM2=$SMOLLM2
 builds=()
 for preset in ${OINFER_BUILDS:-dev clang asan tsan}; do
     say "Building preset $preset"
-    build_preset "$preset" -DOINFER_PYTHON="$ROOT/.cache/venv/bin/python3"
+    build_preset "$preset" -DOINFER_PYTHON="$ROOT/.cache/venv/bin/python3" -DOINFER_TEST_CACHE="$ROOT/build/kernels"
     case $preset in
     dev) builds+=("gcc=$ROOT/build/dev") ;;
     clang) builds+=("clang=$ROOT/build/clang:unit,fuzz") ;;

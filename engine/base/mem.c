@@ -1,5 +1,4 @@
 /* Host memory. The fail-at counter is process-wide and atomic; arenas are single-threaded. */
-#define _DEFAULT_SOURCE /* madvise */
 #include "engine/base/mem.h"
 
 #include <limits.h>

@@ -6,7 +6,7 @@
 #include "engine/cl/impl.h"
 
 #define PEAKS_FOLDER  "devices"
-#define PEAKS_VERSION "peaks 3" /* part of the cache key */
+#define PEAKS_VERSION "peaks 4" /* part of the cache key */
 #define PEAKS_FILE    "probe/peaks.cl"
 #define ROUNDS_CPU    200000
 #define ROUNDS_GPU    20000

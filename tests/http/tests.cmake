@@ -1,7 +1,7 @@
 # HTTP tests: pytest over the daemon on the fake engine (oinferd_fake; also under the sanitizers) and on the real one.
 set(http_environment OINFERD=$<TARGET_FILE:oinferd> OINFERD_FAKE=$<TARGET_FILE:oinferd_fake> OINFER=$<TARGET_FILE:oinfer>
   "OINFER_SANITIZE=${OINFER_SANITIZE}" PYTHONDONTWRITEBYTECODE=1
-  OINFER_TEST_CACHE=${CMAKE_BINARY_DIR}/test-cache FAKE_CL=$<TARGET_FILE:fake_cl> FAKE_FILE=$<TARGET_FILE:fake_file>)
+  FAKE_CL=$<TARGET_FILE:fake_cl> FAKE_FILE=$<TARGET_FILE:fake_file>)
 foreach(name completions errors clients limits api models ops faults load soak tune tls)
   add_test(NAME http_${name} COMMAND ${OINFER_PYTHON} -m pytest -q -p no:cacheprovider -rs
     ${CMAKE_CURRENT_SOURCE_DIR}/http/test_${name}.py)
