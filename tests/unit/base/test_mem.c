@@ -49,6 +49,13 @@ static void blocks_are_zeroed_aligned_and_kept(void **state)
         assert_int_equal((uintptr_t)p % alignment, 0);
         mem_free(p);
     }
+
+    const size_t large = ((size_t)5 << 20) + 1;
+    unsigned char *huge = mem_huge(large);
+    assert_non_null(huge);
+    assert_int_equal((uintptr_t)huge % ((size_t)2 << 20), 0);
+    memset(huge, 1, large);
+    mem_free(huge);
 }
 
 static void arrays_check_the_product(void **state)
@@ -95,10 +102,11 @@ static void *allocate_kind(int kind)
     case 4: return mem_array_resize(NULL, 2, 4);
     case 5: return mem_strdup("x");
     case 6: return mem_strndup("x", 1);
+    case 7: return mem_huge(8);
     default: return mem_aligned(16, 8);
     }
 }
-#define ALLOCATION_KINDS 8
+#define ALLOCATION_KINDS 9
 
 static void fail_at_fails_the_nth_once(void **state)
 {

@@ -201,6 +201,32 @@ static void test_too_much(void **state)
     test_each_device(too_much);
 }
 
+/* Large buffers of CPUs are our own memory: it stays until the last command that uses it is done.
+ */
+static void closed_early(struct device *d)
+{
+    const uint64_t n = (uint64_t)4 << 20;
+    unsigned char last = 0;
+    struct buffer *kept = open_buffer(d, n);
+    for (unsigned char i = 1; i <= 8; i++) {
+        struct buffer *b = open_buffer(d, n);
+        assert_ok(queue_fill(d, QUEUE_COMPUTE, b, 0, n, i, "fill", NULL));
+        assert_ok(queue_copy(d, QUEUE_COMPUTE, b, 0, kept, 0, n, "copy", NULL));
+        buffer_close(b);
+    }
+    assert_ok(queue_read(d, QUEUE_COMPUTE, kept, n - 1, &last, 1, "last", NULL));
+    assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+    assert_int_equal(last, 8);
+    assert_int_equal(device_memory(d).used_bytes, n);
+    buffer_close(kept);
+}
+
+static void test_closed_early(void **state)
+{
+    (void)state;
+    test_each_device(closed_early);
+}
+
 /* D15: the account's limit holds over several buffers, and what is freed can be had again. */
 static void test_limit(void **state)
 {
@@ -394,12 +420,13 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bounds),     cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_staging),    cmocka_unit_test(test_too_much),
-        cmocka_unit_test(test_limit),      cmocka_unit_test(test_intel_limit),
-        cmocka_unit_test(test_alignment),  cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_sleeping),   cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_staging),      cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_intel_limit),
+        cmocka_unit_test(test_alignment),    cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_sleeping),     cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_closed_early),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }
