@@ -106,13 +106,17 @@ static enum status bind_tensor(struct op_step *s, uint32_t i, struct err *e)
     return ST_OK;
 }
 
+uint64_t op_scratch_bytes(const struct variant *v, const struct op_call *call)
+{
+    return v->scratch != SCRATCH_BLOCKS ? op_rules(v->op)->scratch(v, call)
+                                        : stage_blocks(&v->stages[0], call) * v->scratch_bytes;
+}
+
 /* Makes the private memory large enough and binds it behind the tensors. */
 static enum status bind_scratch(struct op_step *s, struct err *e)
 {
     const uint32_t index = 2 * op_tensor_count(s->v->op);
-    const uint64_t need = s->v->scratch != SCRATCH_BLOCKS
-                              ? op_rules(s->v->op)->scratch(s->v, &s->call)
-                              : stage_blocks(&s->v->stages[0], &s->call) * s->v->scratch_bytes;
+    const uint64_t need = op_scratch_bytes(s->v, &s->call);
     const uint64_t offset = 0;
     if (need == 0 || (s->scratch && buffer_bytes(s->scratch) >= need))
         return ST_OK;

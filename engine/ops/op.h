@@ -130,6 +130,8 @@ const char *op_name(enum op_id op);
 /* Work of a call, for rates: bytes each input once and each output once; flops as in api.md. */
 uint64_t op_bytes(const struct op_call *call);
 uint64_t op_flops(const struct op_call *call);
+/* Bytes of private memory that a variant needs for a call of this shape; 0: none. */
+uint64_t op_scratch_bytes(const struct variant *v, const struct op_call *call);
 /* Scratch an attention call needs on this device (NULL: any device). */
 uint64_t attention_scratch_bytes(struct device *d, const struct attention_params *p);
 /* The n_splits that suits the device and the call; p->n_splits is not read. 1 means no split. */

@@ -19,6 +19,7 @@
 #define SHARE_PLAIN      0.005
 #define PRIORITY_GOOD    10
 #define REFERENCE_FLOP_S 5e8
+#define DATA_BYTES_S     3e8 /* generated, converted and uploaded */
 #define LAUNCH_NS        20e3
 #define BUILD_NS         0.5e9
 #define PEAKS_NS         10e9 /* measuring them, the first time on a device */
@@ -123,13 +124,16 @@ static enum status choose(struct bench *b, const struct variant *list[OPBENCH_MA
     return explain(b, e);
 }
 
-/* One run of a variant, judged by its kind and the device's peaks. */
+/* One run of a variant, judged by its kind and the device's peaks; what it packs into private
+ * memory is written and read once. */
 static double estimate_run_ns(const struct bench *b, const struct variant *v)
 {
     const struct device_peaks *peaks = &b->out->peaks;
+    const struct op_call call = {.op = b->r->op, .params = b->r->params};
     const double share = v->priority >= PRIORITY_GOOD ? SHARE_GOOD : SHARE_PLAIN;
     const double math = (double)b->out->flops / (peaks->f32_gflop_s * share);
-    const double memory = (double)b->out->bytes / (peaks->copy_gb_s * share);
+    const double packed = v->ref ? 0.0 : 2.0 * (double)op_scratch_bytes(v, &call);
+    const double memory = ((double)b->out->bytes + packed) / (peaks->copy_gb_s * share);
     return LAUNCH_NS + fmax(math, memory);
 }
 
@@ -142,7 +146,7 @@ static double reference_ns(const struct bench *b)
 static double estimate_ns(const struct bench *b, const struct variant *const *list, uint32_t n)
 {
     const struct opbench_request *r = b->r;
-    double total = 0;
+    double total = (double)b->out->bytes / DATA_BYTES_S * 1e9;
     for (uint32_t i = 0; i < n; i++)
         total += BUILD_NS + estimate_run_ns(b, list[i]) * (r->warmup + r->iterations + 1.0);
     if (r->verify)

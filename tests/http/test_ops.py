@@ -447,6 +447,13 @@ def test_an_estimate_over_the_deadline_is_refused(daemon):
     assert time.monotonic() - start < 60, "the work was begun"
 
 
+def test_the_estimate_counts_what_is_packed_and_generated(daemon):
+    """Few rows and columns of a huge k: little arithmetic, but panels of whole tiles, and a long time to make the data."""
+    start = time.monotonic()
+    refused(daemon, "matmul", {"m": 3, "n": 5, "k": 16777216, "iterations": 20, "deadline_ms": 4000}, "deadline_ms", "would take about")
+    assert time.monotonic() - start < 30, "the work was begun"
+
+
 def test_bad_input_never_gives_5xx(daemon):
     """Every field of every operator with every kind of wrong value, and pairs of extremes."""
     values = [None, True, "", "x", [], {}, [[]], [1, 2], {"a": 1}, -1, 0, 1.5, 2**31, 2**53, 1e308, -1e308, "\u0000", "é" * 30]
