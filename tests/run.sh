@@ -4,7 +4,7 @@
 #
 #   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
 #
-# gcc/ everything; clang/ unit and fuzz tests; asan/ unit, HTTP and fuzz tests under AddressSanitizer and UBSan; tsan/ what
+# gcc/ everything; clang/ unit and fuzz tests; asan/ unit, driver, HTTP and fuzz tests under AddressSanitizer and UBSan; tsan/ what
 # has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these
 # presets. Kernels are compiled once for all of them.
 set -euo pipefail
@@ -51,7 +51,7 @@ for preset in ${OINFER_BUILDS:-dev clang asan tsan}; do
     case $preset in
     dev) builds+=("gcc=$ROOT/build/dev") ;;
     clang) builds+=("clang=$ROOT/build/clang:unit,fuzz") ;;
-    asan) builds+=("asan=$ROOT/build/asan:unit,http,fuzz") ;;
+    asan) builds+=("asan=$ROOT/build/asan:unit,drivers,http,fuzz") ;;
     tsan) builds+=("tsan=$ROOT/build/tsan:threads,http") ;;
     *) fail "OINFER_BUILDS names $preset; known: dev clang asan tsan" ;;
     esac

@@ -148,7 +148,7 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
             const int16 back = (int)(rows->position[r0 + r] - c0 - c) - lanes;
             const int16 hidden = (back < 0) | (p->window > 0 ? back >= (int)p->window : (int16)(0));
             const float16 x =
-                select(cap_scores(scores[r], p), (float16)(-INFINITY), hidden);
+                cpu_blend(cap_scores(scores[r], p), (float16)(-INFINITY), hidden);
             largest[r] = fmax(largest[r], x);
             vstore16(x, 0, &weights[r][c]);
         }
