@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -181,6 +182,7 @@ bool child_leave(const char *command, const char *argument, const struct strbuf 
 
 void child_yield_memory(void)
 {
+    (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* kept by children of its own */
     FILE *f = fopen("/proc/self/oom_score_adj", "we");
     if (f == NULL)
         return;
