@@ -49,8 +49,8 @@ enum child_end child_run(const struct child *c, const struct strbuf *job, char *
  */
 bool child_leave(const char *command, const char *argument, const struct strbuf *job);
 
-/* In the child: when memory runs out, this process goes before its parent; and none of it lies in huge
- * pages: of large buffers it touches a few rows here and there. */
+/* In the child: when memory runs out, this process goes before its parent; and none of it lies in
+ * huge pages: of large buffers it touches a few rows here and there. */
 void child_yield_memory(void);
 /* In a child: takes the lock file until the process ends. False: another process has it, or the
  * file cannot be made. */
