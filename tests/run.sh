@@ -4,9 +4,9 @@
 #
 #   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
 #
-# gcc/ everything; clang/ unit and fuzz tests; asan/ unit, driver, HTTP and fuzz tests under AddressSanitizer and UBSan; tsan/ what
-# has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs only these
-# presets. Kernels are compiled once for all of them.
+# gcc/ everything; clang/ unit and fuzz tests; asan/ unit, driver, HTTP and fuzz tests under AddressSanitizer and UBSan;
+# tsan/ what has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs
+# only these presets. Kernels are compiled once for all of them.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"

@@ -11,8 +11,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
-
 static _Atomic uint64_t allocation_count;
 static _Atomic uint64_t fail_number; /* 0: off */
 static _Atomic int fail_sticky;
@@ -99,7 +97,7 @@ void *mem_aligned(size_t alignment, size_t n)
 
 void *mem_huge(size_t n)
 {
-    void *p = mem_aligned(HUGE_PAGE_BYTES, n);
+    void *p = mem_aligned(MEM_HUGE_PAGE_BYTES, n);
     if (p != NULL)
         (void)madvise(p, n, MADV_HUGEPAGE); /* a system without them reads slower, no more */
     return p;

@@ -23,8 +23,9 @@ char *mem_strdup(const char *text);
 char *mem_strndup(const char *text, size_t n);
 /* Aligned block (alignment: power of two, at least sizeof(void *)); free with mem_free. */
 void *mem_aligned(size_t alignment, size_t n);
-/* The same for large blocks, in huge pages (2 MiB) where the system grants them: reading such a
- * block costs a fraction of the address translations. Free with mem_free. */
+#define MEM_HUGE_PAGE_BYTES ((size_t)2 << 20)
+/* The same for blocks of at least that size, in huge pages where the system grants them: reading
+ * such a block costs a fraction of the address translations. Free with mem_free. */
 void *mem_huge(size_t n);
 
 /* For tests: allocation number n from now (1 = the next) and, with `sticky`, all after it fail.

@@ -11,7 +11,6 @@
 #include "engine/cl/impl.h"
 
 #define HOST_ALIGN_BYTES 128
-#define HUGE_FROM_BYTES  ((uint64_t)2 << 20) /* what CPUs read: huge pages from this size on */
 /* Smaller buffers on CPU devices are not compared with the memory the machine has left. */
 #define CHECK_FREE_BYTES ((uint64_t)16 << 20)
 /* Intel needs a flag at creation and a build option for larger ones, else results are wrong. */
@@ -116,7 +115,7 @@ static enum status allocate(struct buffer *b, struct err *e)
 {
     struct device *d = b->device;
     if (d->host) {
-        b->memory = b->n_bytes >= HUGE_FROM_BYTES
+        b->memory = b->n_bytes >= MEM_HUGE_PAGE_BYTES
                         ? mem_huge((size_t)b->n_bytes)
                         : mem_aligned(HOST_ALIGN_BYTES, (size_t)b->n_bytes);
         if (b->memory == NULL)
@@ -130,7 +129,7 @@ static enum status allocate(struct buffer *b, struct err *e)
     if (b->usage == BUFFER_STAGING)
         flags |= CL_MEM_ALLOC_HOST_PTR;
     cl_int code = CL_SUCCESS;
-    if (d->info.kind == DEVICE_CPU && b->n_bytes >= HUGE_FROM_BYTES)
+    if (d->info.kind == DEVICE_CPU && b->n_bytes >= MEM_HUGE_PAGE_BYTES)
         b->cl = create_in_huge_pages(b);
     if (b->cl != NULL)
         return ST_OK;

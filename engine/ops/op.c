@@ -108,6 +108,8 @@ static enum status bind_tensor(struct op_step *s, uint32_t i, struct err *e)
 
 uint64_t op_scratch_bytes(const struct variant *v, const struct op_call *call)
 {
+    if (v->ref)
+        return 0;
     return v->scratch != SCRATCH_BLOCKS ? op_rules(v->op)->scratch(v, call)
                                         : stage_blocks(&v->stages[0], call) * v->scratch_bytes;
 }

@@ -53,7 +53,7 @@ static void blocks_are_zeroed_aligned_and_kept(void **state)
     const size_t large = ((size_t)5 << 20) + 1;
     unsigned char *huge = mem_huge(large);
     assert_non_null(huge);
-    assert_int_equal((uintptr_t)huge % ((size_t)2 << 20), 0);
+    assert_int_equal((uintptr_t)huge % MEM_HUGE_PAGE_BYTES, 0);
     memset(huge, 1, large);
     mem_free(huge);
 }

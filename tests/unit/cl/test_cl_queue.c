@@ -201,8 +201,7 @@ static void test_too_much(void **state)
     test_each_device(too_much);
 }
 
-/* Large buffers of CPUs are our own memory: it stays until the last command that uses it is done.
- */
+/* Large buffers of CPUs are our own memory: it stays until the last command that uses it. */
 static void closed_early(struct device *d)
 {
     const uint64_t n = (uint64_t)4 << 20;
