@@ -87,7 +87,8 @@ struct filling {
     uint n_steps, k;
 #if !COPIED_W
     struct weights_ahead w;
-    struct ring ahead; /* the stage that x is copied to next, by the team's first item */
+    struct ring ahead; /* the stage that x is copied to next, by the team's first warp */
+    bool copies_x;
 #endif
 };
 
@@ -96,19 +97,24 @@ PTX_INLINE void fill_step(struct filling *f, struct ring *r, uint step)
 {
     const uint tile = ring_tile(r);
     ring_wait_empty(r);
-    bulk_arrive(r, STAGE_BYTES);
-    bulk_tile(r, tile, f->maps, f->place.m * TILE_M, TILE_M, step * STEP, 0, false);
-    bulk_tile(r, tile + A_BYTES, f->maps + MAP_BYTES, f->place.n * TILE_N, TILE_N, step * STEP, 0, false);
+    if (ptx_elect()) {
+        bulk_arrive(r, STAGE_BYTES);
+        bulk_tile(r, tile, f->maps, f->place.m * TILE_M, TILE_M, step * STEP, 0, false);
+        bulk_tile(r, tile + A_BYTES, f->maps + MAP_BYTES, f->place.n * TILE_N, TILE_N, step * STEP, 0,
+                  false);
+    }
     ring_skip(r, PRODUCERS);
 }
 #else
 PTX_INLINE void copy_ahead(struct filling *f, uint step)
 {
-    if (team_item() == 0 && step < f->n_steps) {
+    if (f->copies_x && step < f->n_steps) {
         ring_wait_empty(&f->ahead);
-        bulk_expect(&f->ahead, A_BYTES);
-        bulk_tile(&f->ahead, ring_tile(&f->ahead), f->maps, f->place.m * TILE_M, TILE_M, step * STEP, 0,
-                  false);
+        if (ptx_elect()) {
+            bulk_expect(&f->ahead, A_BYTES);
+            bulk_tile(&f->ahead, ring_tile(&f->ahead), f->maps, f->place.m * TILE_M, TILE_M, step * STEP,
+                      0, false);
+        }
         ring_skip(&f->ahead, PRODUCERS);
     }
 }
@@ -128,7 +134,7 @@ PTX_INLINE void fill_step(struct filling *f, struct ring *r, uint step, const ui
 
 /* Fills the team's stages of a tile, the first of which is `step`; gives that of the next tile. */
 PTX_INLINE uint fill_tile(struct ring *r, const __global uchar *maps, const __global uchar *w,
-                          struct linear_params p, struct tile_place t, uint step,
+                          struct linear_params p, struct tile_place t, uint step, bool first_warp,
                           __local uchar *local_memory)
 {
     struct filling f;
@@ -142,6 +148,7 @@ PTX_INLINE uint fill_tile(struct ring *r, const __global uchar *maps, const __gl
 #else
     const uint row0 = t.n * TILE_N + team_item() / 2;
     f.ahead = *r;
+    f.copies_x = first_warp;
 #pragma unroll
     for (uint i = 0; i < W_ITEMS; i++)
         f.w.rows[i] = unpack_row_of(w, existing_row(row0 + 64 * i, row0, p.m), p.k);
@@ -162,14 +169,13 @@ PTX_INLINE uint fill_tile(struct ring *r, const __global uchar *maps, const __gl
     return step - f.n_steps;
 }
 
-/* Writes the team's maps, by its first item, which alone reads them. */
+/* Writes the team's maps, by its first warp, which alone reads them. */
 PTX_INLINE void write_maps(__global uchar *maps, const __global uchar *w, const __global uchar *x,
                            struct linear_params p)
 {
-    bulk_map(maps, MAP_F16, x, p.k, p.n_tokens, 2 * p.k, TILE_M);
-#if COPIED_W
-    bulk_map(maps + MAP_BYTES, MAP_F16, w, p.k, p.m, 2 * p.k, TILE_N);
-#endif
+    const struct bulk_matrix m[2] = {{x, MAP_F16, p.k, p.n_tokens, 2 * p.k, TILE_M},
+                                     {w, MAP_F16, p.k, p.m, 2 * p.k, TILE_N}};
+    bulk_maps(maps, m, COPIED_W ? 2 : 1);
 }
 
 /* ---- storing ---- */
@@ -275,9 +281,8 @@ PTX_INLINE void store_rows(const float *d, __global float *y, uint t0, uint r0, 
 }
 
 PTX_INLINE void multiply_tile(struct ring *r, const struct target *to, struct linear_params p,
-                              struct tile_place place, __local uchar *local_memory)
+                              struct tile_place place, uint warp, __local uchar *local_memory)
 {
-    const uint warp = ptx_item() / 32 - PRODUCERS * TEAM / 32;
     __local float *piece = sums_piece(local_memory, warp);
     float d[N_SUMS];
     wgmma_steps(d, r, warp / 4, (p.k + STEP - 1) / STEP, false, false, !COPIED_W);
@@ -300,21 +305,24 @@ PTX_INLINE void linear_wgmma_step(const __global uchar *w, const __global uchar 
 {
     struct ring ring = ring_open(local_memory, COPIED_W ? 1 : TEAM / 32);
     const uint m_tiles = div_up(p.n_tokens, TILE_M), n_tiles = div_up(p.m, TILE_N);
-    if (ptx_item() < PRODUCERS * TEAM) {
-        uint step = ptx_item() / TEAM;
+    const uint warp = ptx_uniform(ptx_item() / 32), warps_that_fill = PRODUCERS * TEAM / 32;
+    if (warp < warps_that_fill) {
+        uint step = warp / (TEAM / 32);
+        const bool first_warp = warp % (TEAM / 32) == 0;
         maps += step * MAP_BYTES;
-        if (team_item() == 0)
-            write_maps(maps, w, x, p);
-        else if (COPIED_W)
+        if (COPIED_W && !first_warp)
             return;
+        if (first_warp)
+            write_maps(maps, w, x, p);
         ring_skip(&ring, step);
         for (uint block = group; block < m_tiles * n_tiles; block += n_groups)
-            step =
-                fill_tile(&ring, maps, w, p, tile_order(block, m_tiles, n_tiles), step, local_memory);
+            step = fill_tile(&ring, maps, w, p, tile_order(block, m_tiles, n_tiles), step, first_warp,
+                             local_memory);
     } else {
         const struct target to = {bias, y, ((ulong)y & 15) == 0 && p.y_stride % 4 == 0};
         for (uint block = group; block < m_tiles * n_tiles; block += n_groups)
-            multiply_tile(&ring, &to, p, tile_order(block, m_tiles, n_tiles), local_memory);
+            multiply_tile(&ring, &to, p, tile_order(block, m_tiles, n_tiles), warp - warps_that_fill,
+                          local_memory);
     }
 }
 

@@ -88,14 +88,13 @@ PTX_INLINE bool is_bulk(const __global uchar *a, const __global uchar *b, struct
 PTX_INLINE void write_maps(const __global uchar *a, const __global uchar *b, __global uchar *maps,
                            struct matmul_params p)
 {
+    struct bulk_matrix m[2] = {{a, MAP_TYPE, p.k, p.m * p.batch, 2 * p.k, TILE_M},
+                               {b, MAP_TYPE, p.n, p.k * p.batch, 2 * p.n, STEP}};
     if (p.trans_a)
-        bulk_map(maps, MAP_TYPE, a, p.m, p.k * p.batch, 2 * p.m, STEP);
-    else
-        bulk_map(maps, MAP_TYPE, a, p.k, p.m * p.batch, 2 * p.k, TILE_M);
+        m[0] = (struct bulk_matrix){a, MAP_TYPE, p.m, p.k * p.batch, 2 * p.m, STEP};
     if (p.trans_b)
-        bulk_map(maps + MAP_BYTES, MAP_TYPE, b, p.k, p.n * p.batch, 2 * p.k, TILE_N);
-    else
-        bulk_map(maps + MAP_BYTES, MAP_TYPE, b, p.n, p.k * p.batch, 2 * p.n, STEP);
+        m[1] = (struct bulk_matrix){b, MAP_TYPE, p.k, p.n * p.batch, 2 * p.k, TILE_N};
+    bulk_maps(maps, m, 2);
 }
 
 PTX_INLINE void fill_tile_bulk(struct ring *r, const __global uchar *maps, uint batch,
@@ -105,15 +104,17 @@ PTX_INLINE void fill_tile_bulk(struct ring *r, const __global uchar *maps, uint 
     for (uint step = 0; step < n_steps; step++) {
         const uint tile = ring_tile(r), k0 = step * STEP;
         ring_wait_empty(r);
-        bulk_arrive(r, STAGE_BYTES);
-        if (p.trans_a)
-            bulk_tile(r, tile, maps, t.m * TILE_M, TILE_M, k0, a_line, true);
-        else
-            bulk_tile(r, tile, maps, t.m * TILE_M, TILE_M, k0, a_line, false);
-        if (p.trans_b)
-            bulk_tile(r, tile + A_BYTES, maps + MAP_BYTES, t.n * TILE_N, TILE_N, k0, b_line, false);
-        else
-            bulk_tile(r, tile + A_BYTES, maps + MAP_BYTES, t.n * TILE_N, TILE_N, k0, b_line, true);
+        if (ptx_elect()) {
+            bulk_arrive(r, STAGE_BYTES);
+            if (p.trans_a)
+                bulk_tile(r, tile, maps, t.m * TILE_M, TILE_M, k0, a_line, true);
+            else
+                bulk_tile(r, tile, maps, t.m * TILE_M, TILE_M, k0, a_line, false);
+            if (p.trans_b)
+                bulk_tile(r, tile + A_BYTES, maps + MAP_BYTES, t.n * TILE_N, TILE_N, k0, b_line, false);
+            else
+                bulk_tile(r, tile + A_BYTES, maps + MAP_BYTES, t.n * TILE_N, TILE_N, k0, b_line, true);
+        }
         ring_skip(r, 1);
     }
 }
@@ -192,10 +193,9 @@ PTX_INLINE void store_rows(const float *d, __global uchar *y, ulong first, struc
 }
 
 PTX_INLINE void multiply_tile(struct ring *r, const __global uchar *c, __global uchar *y, uint batch,
-                              struct tile_place t, uint n_steps, struct matmul_params p,
+                              struct tile_place t, uint n_steps, struct matmul_params p, uint warp,
                               __local uchar *local_memory)
 {
-    const uint warp = (ptx_item() - TEAM) / 32;
     const bool aligned = ((ulong)y & 15) == 0 && p.n % 8 == 0;
     __local float *piece = sums_piece(local_memory, warp);
     float d[N_SUMS];
@@ -229,9 +229,10 @@ PTX_INLINE void matmul_wgmma_step(const __global uchar *a, const __global uchar 
     struct ring ring = ring_open(local_memory, bulk ? 1 : TEAM / 32);
     const uint m_tiles = div_up(p.m, TILE_M), n_tiles = div_up(p.n, TILE_N);
     const uint tiles = m_tiles * n_tiles, n_steps = div_up(p.k, STEP);
-    const bool fills = ptx_item() < TEAM;
+    const uint warp = ptx_uniform(ptx_item() / 32);
+    const bool fills = warp < TEAM / 32;
     if (fills && bulk) {
-        if (ptx_item() != 0)
+        if (warp != 0)
             return;
         write_maps(a, b, maps, p);
     }
@@ -245,7 +246,7 @@ PTX_INLINE void matmul_wgmma_step(const __global uchar *a, const __global uchar 
             const struct operands o = operands_of(a, b, p, batch);
             fill_tile(&ring, &o, t, n_steps, p);
         } else {
-            multiply_tile(&ring, c, y, batch, t, n_steps, p, local_memory);
+            multiply_tile(&ring, c, y, batch, t, n_steps, p, warp - TEAM / 32, local_memory);
         }
     }
 }

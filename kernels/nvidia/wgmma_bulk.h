@@ -19,24 +19,54 @@ PTX_INLINE bool bulk_takes(const __global uchar *at, uint line_bytes)
     return (((ulong)at | line_bytes) & 15) == 0;
 }
 
-/* Describes `lines` lines of `columns` numbers, to be copied in boxes of box_lines x 64. */
-PTX_INLINE void bulk_map(__global uchar *map, uint type, const __global uchar *at, uint columns,
-                         uint lines, uint line_bytes, uint box_lines)
+/* A matrix of `lines` lines of `columns` numbers, to be copied in boxes of box_lines x 64. */
+struct bulk_matrix {
+    const __global uchar *at;
+    uint type, columns, lines, line_bytes, box_lines;
+};
+
+/* Word i of its map. */
+PTX_INLINE uint bulk_map_word(const struct bulk_matrix *m, uint i)
 {
-    __global uint4 *words = (__global uint4 *)map;
-    const ulong address = (ulong)at;
-    words[0] = (uint4)((uint)address, (uint)(address >> 32), type, line_bytes >> 4);
-    words[1] = (uint4)(0);
-    words[2] = (uint4)(columns - 1, lines - 1, 0, 0);
-    words[3] = (uint4)(0, 63u << 24, box_lines - 1, 0);
+    const ulong address = (ulong)m->at;
+    switch (i) {
+    case 0: return (uint)address;
+    case 1: return (uint)(address >> 32);
+    case 2: return m->type;
+    case 3: return m->line_bytes >> 4;
+    case 8: return m->columns - 1;
+    case 9: return m->lines - 1;
+    case 13: return 63u << 24;
+    case 14: return m->box_lines - 1;
+    default: return 0;
+    }
+}
+
+/* Describes n (up to 2) matrices in maps; called by a whole warp, which alone copies by them. Maps that
+ * the launch before left there are kept when they are right: to make written ones known to the copy
+ * engine takes microseconds. */
+PTX_INLINE void bulk_maps(__global uchar *maps, const struct bulk_matrix *m, const uint n)
+{
+    __global uint *words = (__global uint *)maps + (ptx_item() & 31);
+    uint want[2], wrong = 0;
 #pragma unroll
-    for (uint i = 4; i < MAP_BYTES / 16; i++)
-        words[i] = (uint4)(0);
-    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu;\n\t"
-                     "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;"
-                     :
-                     : "l"((ulong)map)
-                     : "memory");
+    for (uint i = 0; i < n; i++) {
+        want[i] = bulk_map_word(m + i, ptx_item() & 31);
+        wrong |= words[i * MAP_BYTES / 4] ^ want[i];
+    }
+    if (!ptx_any(wrong != 0))
+        return;
+#pragma unroll
+    for (uint i = 0; i < n; i++)
+        words[i * MAP_BYTES / 4] = want[i];
+    __asm__ volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
+    ptx_warp_sync();
+#pragma unroll
+    for (uint i = 0; i < n; i++)
+        __asm__ volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;"
+                         :
+                         : "l"((ulong)maps + i * MAP_BYTES)
+                         : "memory");
 }
 
 /* The stage's full barrier waits for n bytes more; with bulk_arrive also for one arrival less. */

@@ -51,12 +51,13 @@ PTX_INLINE bool fill(struct ring *r, const __global uchar *halves, const bool la
 PTX_INLINE bool fill_bulk(struct ring *r, const __global uchar *halves, __global uchar *maps,
                           const bool last)
 {
-    if (ptx_item() == 0) {
-        bulk_map(maps, MAP_F16, halves, last ? TILE_M : K, last ? K : TILE_M, 2 * (last ? TILE_M : K),
-                 last ? STEP : TILE_M);
-        bulk_map(maps + MAP_BYTES, MAP_F16, halves + 2 * A_COUNT, last ? TILE_N : K, last ? K : TILE_N,
-                 2 * (last ? TILE_N : K), last ? STEP : TILE_N);
-    }
+    const struct bulk_matrix a = {halves, MAP_F16, last ? TILE_M : K, last ? K : TILE_M, 2 * (last ? TILE_M : K),
+                                  last ? STEP : TILE_M};
+    const struct bulk_matrix b = {halves + 2 * A_COUNT, MAP_F16, last ? TILE_N : K, last ? K : TILE_N,
+                                  2 * (last ? TILE_N : K), last ? STEP : TILE_N};
+    const struct bulk_matrix both[2] = {a, b};
+    if (ptx_item() < 32)
+        bulk_maps(maps, both, 2);
     for (uint step = 0; step < K / STEP; step++) {
         ring_wait_empty(r);
         if (ptx_item() == 0) {
