@@ -37,6 +37,7 @@
 #define EXIT_SKIPPED 77
 
 static const char *wanted_device, *wanted_dtype;
+static unsigned compared; /* models on devices */
 
 static const struct {
     const char *shape, *dtype;
@@ -303,9 +304,11 @@ static void test_one_launch_agrees_with_stepwise(void **state)
         struct model_file *f = open_synthetic(models[i].shape, models[i].dtype);
         for (uint32_t d = 0; d < device_list_count(devices); d++)
             for (int together = 0; together < 2; together++)
-                if (is_wanted(device_list_at(devices, d)))
+                if (is_wanted(device_list_at(devices, d))) {
                     compare(devices, d, f, models[i].dtype, models[i].n_prompt,
                             together ? models[i].n_together : 1);
+                    compared++;
+                }
         model_file_close(f);
     }
     device_list_close(devices);
@@ -350,5 +353,11 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_launch_agrees_with_stepwise),
                                        cmocka_unit_test(test_one_launch_repeats_under_load)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed == 0 && compared == 0) {
+        printf("nothing was compared: no device \"%s\" or no model of dtype \"%s\"\n",
+               wanted_device ? wanted_device : "", wanted_dtype ? wanted_dtype : "");
+        return EXIT_FAILURE;
+    }
+    return failed;
 }

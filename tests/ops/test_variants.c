@@ -28,6 +28,7 @@ static struct {
     struct device *device;
     bool small;
     const char *wanted, *variant;
+    uint32_t n_trials; /* of all ops */
 } test;
 
 /* Can the variant be asked for this shape at all (what op_check would refuse otherwise)? */
@@ -92,6 +93,7 @@ static void try_op(enum op_id op)
     }
     print_message("%s: %u trials, worst error %.2g of its bound, %.1f s\n", op_name(op), n_trials,
                   worst, (double)(clock_now_ns() - start_ns) * 1e-9);
+    test.n_trials += n_trials;
     assert_int_equal(n_failed, 0);
     assert_true(n_trials > 0 || test.variant || !variant_at(test.device, op, 0));
 }
@@ -157,5 +159,9 @@ int main(int argc, char **argv)
         print_message("skipped: no OpenCL device%s%s. %s\n", test.wanted ? " called " : "",
                       test.wanted ? test.wanted : "", device_list_hint(test.list));
     device_list_close(test.list);
+    if (n_run > 0 && test.n_trials == 0) {
+        print_error("nothing was tried: no variant is called %s\n", test.variant);
+        return 1;
+    }
     return n_run == 0 ? EXIT_SKIPPED : failed != 0;
 }
