@@ -91,7 +91,9 @@ struct load_report {
     uint64_t weights_bytes, kv_bytes, scratch_bytes; /* on the device */
     uint64_t in_place_bytes;                         /* weights used in the file's mapping */
     uint64_t upload_bytes;
-    double upload_gb_s, overlap_ms, load_ms, build_ms;
+    double upload_gb_s; /* while the transfer queue was busy */
+    double weights_ms;  /* from the file to where they are used, repacked */
+    double overlap_ms, load_ms, build_ms;
     uint32_t kernels_built, kernels_cached;
     uint32_t n_replaced; /* variants that failed their self-test */
     struct selftest_row replaced[16];

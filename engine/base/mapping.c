@@ -149,6 +149,11 @@ const void *mapping_bytes(const struct mapping *m)
     return m->bytes;
 }
 
+int mapping_fd(const struct mapping *m)
+{
+    return m->fd;
+}
+
 enum status mapping_check(const struct mapping *m, struct err *e)
 {
     struct stat info;

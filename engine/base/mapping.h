@@ -20,6 +20,7 @@ struct mapping;
 enum status mapping_open(int fd, size_t n, struct mapping **out, struct err *e);
 void mapping_close(struct mapping *m); /* accepts NULL */
 const void *mapping_bytes(const struct mapping *m);
+int mapping_fd(const struct mapping *m); /* a descriptor of the file, the mapping's own */
 /* ST_IO when the file is shorter now than it was, or pages of it could not be read: what was read
  * from the mapping may be zeros. Any thread. */
 enum status mapping_check(const struct mapping *m, struct err *e);

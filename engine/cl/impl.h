@@ -15,7 +15,7 @@
 
 #define QUEUE_COUNT   2
 #define PROF_EVENTS   1024              /* event slots held at most before prof drains itself */
-#define STAGING_SLOTS 4                 /* pieces in flight */
+#define STAGING_SLOTS 6                 /* pieces in flight */
 #define STAGING_BYTES ((size_t)4 << 20) /* bytes of a piece */
 
 /* One of the pair. enqueued counts commands; a count remembered elsewhere tells what has been
@@ -58,6 +58,7 @@ struct staging_slot {
 
 struct staging {
     bool open;
+    struct readers *readers; /* of files; NULL before the first one */
     uint32_t next;
     struct staging_slot slots[STAGING_SLOTS];
 };

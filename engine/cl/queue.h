@@ -33,5 +33,10 @@ enum status queue_wait(struct device *d, enum queue_id q, struct err *e);
  */
 enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset, const void *src,
                            uint64_t n, const char *tag, struct err *e);
+/* The same from byte file_offset of fd on, read by several threads into the ring: one thread that
+ * copies is slower than the bus. Not for `host`. ST_IO when the file ends before or gives an error.
+ */
+enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset, int fd,
+                                uint64_t file_offset, uint64_t n, const char *tag, struct err *e);
 
 #endif

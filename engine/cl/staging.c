@@ -1,12 +1,17 @@
-/* The staging ring: STAGING_SLOTS pieces of pinned memory through which any host memory streams to
- * the device on the transfer queue.
+/* The staging ring: STAGING_SLOTS pieces of pinned memory through which any host memory, or a file,
+ * streams to the device on the transfer queue.
  *
  * A slot is free when its `busy` event, that of the write reading it, is NULL or complete. CPU
  * devices copy straight: their memory is the host's.
  */
 #include <string.h>
 
+#include "engine/base/readers.h"
 #include "engine/cl/impl.h"
+#include "engine/cl/threads.h"
+
+#define FILE_SLOTS  4  /* slots being read at most; the others are being written to the device */
+#define READERS_MAX 12 /* threads that read: these keep up with a bus of 50 GB/s */
 
 static enum status open_slot(struct device *d, struct staging_slot *slot, struct err *e)
 {
@@ -35,6 +40,7 @@ static enum status open_ring(struct device *d, struct err *e)
 
 void staging__close(struct device *d)
 {
+    readers_close(d->staging.readers);
     for (int i = 0; i < STAGING_SLOTS; i++) {
         struct staging_slot *slot = &d->staging.slots[i];
         if (slot->busy != NULL)
@@ -60,17 +66,19 @@ static enum status wait_slot(struct device *d, struct staging_slot *slot, struct
     return cl_check(d, code, "clWaitForEvents", "staging", e);
 }
 
-static enum status upload_piece(struct device *d, struct buffer *dst, uint64_t offset,
-                                const void *src, size_t n, const char *tag, struct err *e)
+static struct staging_slot *next_slot(struct device *d)
 {
     struct staging_slot *slot = &d->staging.slots[d->staging.next];
     d->staging.next = (d->staging.next + 1) % STAGING_SLOTS;
-    enum status status = wait_slot(d, slot, e);
-    if (status != ST_OK)
-        return status;
-    memcpy(slot->memory, src, n);
+    return slot;
+}
+
+/* Enqueues the write of n bytes of a slot to the device. */
+static enum status write_slot(struct device *d, struct staging_slot *slot, struct buffer *dst,
+                              uint64_t offset, size_t n, const char *tag, struct err *e)
+{
     cl_event *event;
-    status = prof__slot(d, &event, e);
+    enum status status = prof__slot(d, &event, e);
     if (status != ST_OK)
         return status;
     cl_int code = clEnqueueWriteBuffer(d->queues[QUEUE_TRANSFER].cl, dst->cl, CL_FALSE,
@@ -89,6 +97,23 @@ static enum status upload_piece(struct device *d, struct buffer *dst, uint64_t o
     return cl_check(d, clFlush(d->queues[QUEUE_TRANSFER].cl), "clFlush", tag, e);
 }
 
+static enum status prepare(struct device *d, struct buffer *dst, uint64_t offset, uint64_t n,
+                           struct err *e)
+{
+    enum status status = device__usable(d, e);
+    if (status == ST_OK)
+        status = buffer__check_write(dst, offset, n, e);
+    if (status == ST_OK && n > 0 && !d->staging.open)
+        status = open_ring(d, e);
+    return status;
+}
+
+/* Of the piece that begins at byte `at` of n. */
+static size_t piece_bytes(uint64_t at, uint64_t n)
+{
+    return n - at < STAGING_BYTES ? (size_t)(n - at) : STAGING_BYTES;
+}
+
 enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset, const void *src,
                            uint64_t n, const char *tag, struct err *e)
 {
@@ -96,18 +121,53 @@ enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset
         enum status copied = queue_write(d, QUEUE_TRANSFER, dst, offset, src, n, tag, e);
         return copied != ST_OK ? copied : queue_wait(d, QUEUE_TRANSFER, e);
     }
-    enum status status = device__usable(d, e);
-    if (status == ST_OK)
-        status = buffer__check_write(dst, offset, n, e);
-    if (status == ST_OK && n > 0 && !d->staging.open)
-        status = open_ring(d, e);
+    enum status status = prepare(d, dst, offset, n, e);
     const char *from = src;
-    while (status == ST_OK && n > 0) {
-        size_t piece = n < STAGING_BYTES ? (size_t)n : STAGING_BYTES;
-        status = upload_piece(d, dst, offset, from, piece, tag, e);
-        offset += piece;
-        from += piece;
-        n -= piece;
+    for (uint64_t at = 0; status == ST_OK && at < n; at += STAGING_BYTES) {
+        struct staging_slot *slot = next_slot(d);
+        status = wait_slot(d, slot, e);
+        if (status == ST_OK) {
+            memcpy(slot->memory, from + at, piece_bytes(at, n));
+            status = write_slot(d, slot, dst, offset + at, piece_bytes(at, n), tag, e);
+        }
     }
+    return status;
+}
+
+static enum status open_readers(struct device *d, struct err *e)
+{
+    const uint32_t cpus = threads_usable(READERS_MAX + 1);
+    return readers_open(cpus > 1 ? cpus - 1 : 0, &d->staging.readers, e);
+}
+
+enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset, int fd,
+                                uint64_t file_offset, uint64_t n, const char *tag, struct err *e)
+{
+    struct staging_slot *slots[FILE_SLOTS];
+    uint64_t begun = 0, written = 0; /* bytes */
+    enum status status = prepare(d, dst, offset, n, e);
+    if (status == ST_OK && n > 0 && d->staging.readers == NULL)
+        status = open_readers(d, e);
+    while (status == ST_OK && written < n) {
+        if (begun < n && begun - written < FILE_SLOTS * STAGING_BYTES) {
+            struct staging_slot *slot = next_slot(d);
+            status = wait_slot(d, slot, e);
+            if (status == ST_OK) {
+                slots[begun / STAGING_BYTES % FILE_SLOTS] = slot;
+                readers_begin(d->staging.readers, fd, file_offset + begun, slot->memory,
+                              piece_bytes(begun, n));
+                begun += piece_bytes(begun, n);
+            }
+            continue;
+        }
+        const size_t piece = piece_bytes(written, n);
+        status = readers_wait(d->staging.readers, e);
+        if (status == ST_OK)
+            status = write_slot(d, slots[written / STAGING_BYTES % FILE_SLOTS], dst,
+                                offset + written, piece, tag, e);
+        written += piece;
+    }
+    for (; written < begun; written += piece_bytes(written, n)) /* after a failure */
+        (void)readers_wait(d->staging.readers, NULL);
     return status;
 }

@@ -294,6 +294,17 @@ uint64_t gguf_identity(const struct gguf *g)
     return g->identity;
 }
 
+bool gguf_locate(const struct gguf *g, const struct gguf_tensor *t, const void *data, int *fd,
+                 uint64_t *offset)
+{
+    const struct gguf_shard *shard = &g->shards[t->shard];
+    if (shard->mapping == NULL)
+        return false;
+    *fd = mapping_fd(shard->mapping);
+    *offset = (uint64_t)((const unsigned char *)data - shard->bytes);
+    return true;
+}
+
 void gguf_will_need(const struct gguf *g, const struct gguf_tensor *t)
 {
     if (g->shards[t->shard].mapping == NULL)

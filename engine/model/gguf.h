@@ -67,6 +67,11 @@ uint64_t gguf_identity(const struct gguf *g);
  * a part of it could not be read. Any thread. */
 enum status gguf_check(const struct gguf *g, struct err *e);
 
+/* Where byte `data` of a tensor lies: a descriptor of its file, which stays g's, and the offset
+ * there. False when g is no file (gguf_open_bytes). */
+bool gguf_locate(const struct gguf *g, const struct gguf_tensor *t, const void *data, int *fd,
+                 uint64_t *offset);
+
 /* Tells the kernel that a tensor's pages will be / are no longer needed (madvise). */
 void gguf_will_need(const struct gguf *g, const struct gguf_tensor *t);
 void gguf_drop_pages(const struct gguf *g, const struct gguf_tensor *t);

@@ -279,8 +279,10 @@ static enum status load_weights(struct model *m, const struct load_options *o, s
     struct progress progress = {m, o, weights_load_bytes(m->weights)};
     struct weights_report report = {0};
     enum status status = upload_rope(m, e);
+    const uint64_t start_ns = clock_now_ns();
     if (status == ST_OK)
         status = weights_load(m->weights, m->file->gguf, report_progress, &progress, &report, e);
+    m->report.weights_ms = (double)(clock_now_ns() - start_ns) / 1e6;
     m->report.upload_bytes = report.upload_bytes + rope_bytes(m);
     return status;
 }
@@ -362,11 +364,13 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
     r->n_replaced = m->engine->chooser.n_replaced;
     memcpy(r->replaced, m->engine->chooser.replaced, sizeof r->replaced);
     log_info("model loaded name=\"%s\" weights_mb=%.1f in_place_mb=%.1f kv_mb=%.1f scratch_mb=%.1f "
-             "upload_gb_s=%.2f overlap_ms=%.1f load_ms=%.0f build_ms=%.0f kernels_built=%u "
+             "upload_gb_s=%.2f weights_ms=%.0f overlap_ms=%.1f load_ms=%.0f build_ms=%.0f "
+             "kernels_built=%u "
              "kernels_cached=%u",
              m->file->info.name, (double)r->weights_bytes / 1e6, (double)r->in_place_bytes / 1e6,
              (double)r->kv_bytes / 1e6, (double)r->scratch_bytes / 1e6, r->upload_gb_s,
-             r->overlap_ms, r->load_ms, r->build_ms, r->kernels_built, r->kernels_cached);
+             r->weights_ms, r->overlap_ms, r->load_ms, r->build_ms, r->kernels_built,
+             r->kernels_cached);
 }
 
 /* Everything between an empty model and one that can run. */

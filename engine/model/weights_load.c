@@ -1,10 +1,11 @@
-/* Filling the weights: from the file's mapping to the device, in pieces of a few MiB.
+/* Filling the weights: from the file to the device, in pieces of some MiB.
  *
  * A chunk in the file's layout is uploaded to its place. Any other is repacked on the compute queue
  * from a piece in the file's layout: from the mapping itself where the device can read it, else
  * from one of two buffers that the transfer queue fills, so that a piece is uploaded while the one
- * before it is repacked. Pages of the mapping are dropped as soon as they have been used: what is
- * resident is never much more than the weights themselves.
+ * before it is repacked. Devices with memory of their own are sent what several threads read from
+ * the file; for the others pages of the mapping are copied, and dropped as soon as they have been
+ * used: what is resident is never much more than the weights themselves.
  */
 #include <string.h>
 
@@ -12,14 +13,16 @@
 #include "engine/model/weights_internal.h"
 #include "engine/tensor/quant.h"
 
-#define PIECE_BYTES (8ull << 20)
-#define ROW_STEP    32 /* pieces begin at multiples of it: a whole group of rows in every layout */
+/* of rows at a time; the most where a bus is to be kept busy */
+#define PIECE_BYTES_MAX (32ull << 20)
+#define PIECE_BYTES     (8ull << 20)
+/* pieces begin at multiples of it: a whole group of rows in every layout */
+#define ROW_STEP 32
 
 /* One upload or repack in progress. */
 struct piece {
     struct op_call repack;
     const struct variant *variant; /* NULL: nothing pending */
-    const struct gguf_tensor *source;
 };
 
 struct loader {
@@ -29,6 +32,7 @@ struct loader {
     void *user;
     uint64_t bytes_done, upload_bytes;
     uint64_t rows_max;    /* of a tensor; later rows are left out */
+    uint64_t piece_bytes; /* of rows at a time, at most */
     struct buffer *io[2]; /* pieces being uploaded and repacked; opened when first needed */
     uint32_t next_io;
     struct piece pending; /* uploaded, its repack not yet enqueued */
@@ -103,34 +107,6 @@ static enum status run_pending(struct loader *l)
     return status;
 }
 
-/* Uploads a piece into a free buffer, enqueues the repack of the piece before it, and leaves this
- * one pending. The orders make an upload wait for the repack that last read its buffer, and a
- * repack for its own upload; nothing else waits. */
-static enum status repack_uploaded(struct loader *l, struct op_call *call, const struct variant *v,
-                                   const void *rows)
-{
-    struct device *d = l->w->device;
-    struct buffer **io = &l->io[l->next_io];
-    l->next_io ^= 1;
-    enum status status = ST_OK;
-    if (!*io)
-        status = buffer_open(d, PIECE_BYTES, BUFFER_IO, "upload", io, l->e);
-    if (status == ST_OK)
-        status = queue_order(d, QUEUE_COMPUTE, QUEUE_TRANSFER, l->e);
-    if (status == ST_OK)
-        status = staging_upload(d, *io, 0, rows, call->tensors[0].bytes, "upload", l->e);
-    if (status == ST_OK)
-        status = run_pending(l);
-    if (status == ST_OK)
-        status = queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, l->e);
-    if (status != ST_OK)
-        return status;
-    call->tensors[0].buffer = *io;
-    l->pending = (struct piece){.repack = *call, .variant = v};
-    l->upload_bytes += call->tensors[0].bytes;
-    return ST_OK;
-}
-
 /* The rows have been read: their pages of the mapping may go. */
 static void drop_rows(const struct loader *l, const struct gguf_tensor *t, const void *rows,
                       uint64_t n_bytes)
@@ -141,15 +117,57 @@ static void drop_rows(const struct loader *l, const struct gguf_tensor *t, const
     gguf_drop_pages(l->file, &part);
 }
 
+/* Uploads n bytes of a tensor's rows to dst. */
+static enum status upload_rows(struct loader *l, struct buffer *dst, uint64_t offset,
+                               const struct gguf_tensor *t, const void *rows, uint64_t n_bytes)
+{
+    int fd;
+    uint64_t at;
+    l->upload_bytes += n_bytes;
+    if (l->piece_bytes == PIECE_BYTES_MAX && gguf_locate(l->file, t, rows, &fd, &at))
+        return staging_upload_file(l->w->device, dst, offset, fd, at, n_bytes, "upload", l->e);
+    enum status status = staging_upload(l->w->device, dst, offset, rows, n_bytes, "upload", l->e);
+    drop_rows(l, t, rows, n_bytes);
+    return status;
+}
+
+/* Uploads a piece into a free buffer, enqueues the repack of the piece before it, and leaves this
+ * one pending. The orders make an upload wait for the repack that last read its buffer, and a
+ * repack for its own upload; nothing else waits. */
+static enum status repack_uploaded(struct loader *l, struct op_call *call, const struct variant *v,
+                                   const struct gguf_tensor *t, const void *rows)
+{
+    struct device *d = l->w->device;
+    struct buffer **io = &l->io[l->next_io];
+    l->next_io ^= 1;
+    enum status status = ST_OK;
+    if (!*io)
+        status = buffer_open(d, l->piece_bytes, BUFFER_IO, "upload", io, l->e);
+    if (status == ST_OK)
+        status = queue_order(d, QUEUE_COMPUTE, QUEUE_TRANSFER, l->e);
+    if (status == ST_OK)
+        status = upload_rows(l, *io, 0, t, rows, call->tensors[0].bytes);
+    if (status == ST_OK)
+        status = run_pending(l);
+    if (status == ST_OK)
+        status = queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, l->e);
+    if (status != ST_OK)
+        return status;
+    call->tensors[0].buffer = *io;
+    l->pending = (struct piece){.repack = *call, .variant = v};
+    return ST_OK;
+}
+
 static enum status load_rows(struct loader *l, const struct weight_segment *s,
                              const struct weight_chunk *chunk, const struct variant *repacker)
 {
     const struct gguf_tensor *t = s->tensor;
     uint64_t row_bytes = t->n_bytes / t->ne[1];
-    uint64_t step = PIECE_BYTES / row_bytes / ROW_STEP * ROW_STEP;
+    uint64_t step = l->piece_bytes / row_bytes / ROW_STEP * ROW_STEP;
     if (step == 0)
         return err_set(l->e, ST_UNSUPPORTED, "tensor %s: rows of %llu bytes, at most %llu", t->name,
-                       (unsigned long long)row_bytes, (unsigned long long)(PIECE_BYTES / ROW_STEP));
+                       (unsigned long long)row_bytes,
+                       (unsigned long long)(l->piece_bytes / ROW_STEP));
     const uint64_t n_rows = s->n_rows < l->rows_max ? s->n_rows : l->rows_max;
     for (uint64_t row = 0; row < n_rows; row += step) {
         uint64_t n = n_rows - row < step ? n_rows - row : step;
@@ -157,16 +175,15 @@ static enum status load_rows(struct loader *l, const struct weight_segment *s,
         struct op_call call = repack_call(s, chunk, row, n, row_bytes);
         enum status status;
         if (!repacker) {
-            status = staging_upload(l->w->device, chunk->tensor.buffer,
-                                    chunk->tensor.offset + (s->dst_row0 + row) * row_bytes, rows,
-                                    n * row_bytes, "upload", l->e);
-            l->upload_bytes += n * row_bytes;
+            status = upload_rows(l, chunk->tensor.buffer,
+                                 chunk->tensor.offset + (s->dst_row0 + row) * row_bytes, t, rows,
+                                 n * row_bytes);
         } else if (weight_wrappable(l->w, t)) {
             status = repack_in_place(l, &call, repacker, rows, t->name);
+            drop_rows(l, t, rows, n * row_bytes);
         } else {
-            status = repack_uploaded(l, &call, repacker, rows);
+            status = repack_uploaded(l, &call, repacker, t, rows);
         }
-        drop_rows(l, t, rows, n * row_bytes);
         if (status == ST_OK)
             status = advance(l, n * row_bytes);
         if (status != ST_OK)
@@ -206,6 +223,9 @@ static enum status load_chunk(struct loader *l, uint32_t weight, const struct we
 static enum status load_all(struct loader *l)
 {
     struct weights *w = l->w;
+    const enum device_kind kind = device_info(w->device)->kind;
+    l->piece_bytes =
+        kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR ? PIECE_BYTES_MAX : PIECE_BYTES;
     enum status status = ST_OK;
     for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
         for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++)

@@ -51,11 +51,11 @@ PTX_INLINE bool fill(struct ring *r, const __global uchar *halves, const bool la
 PTX_INLINE bool fill_bulk(struct ring *r, const __global uchar *halves, __global uchar *maps,
                           const bool last)
 {
-    const struct bulk_matrix a = {halves, MAP_F16, last ? TILE_M : K, last ? K : TILE_M, 2 * (last ? TILE_M : K),
-                                  last ? STEP : TILE_M};
-    const struct bulk_matrix b = {halves + 2 * A_COUNT, MAP_F16, last ? TILE_N : K, last ? K : TILE_N,
-                                  2 * (last ? TILE_N : K), last ? STEP : TILE_N};
-    const struct bulk_matrix both[2] = {a, b};
+    const uint a_columns = last ? TILE_M : K, a_lines = last ? K : TILE_M;
+    const uint b_columns = last ? TILE_N : K, b_lines = last ? K : TILE_N;
+    const struct bulk_matrix both[2] = {
+        {halves, MAP_F16, a_columns, a_lines, 2 * a_columns, last ? STEP : TILE_M},
+        {halves + 2 * A_COUNT, MAP_F16, b_columns, b_lines, 2 * b_columns, last ? STEP : TILE_N}};
     if (ptx_item() < 32)
         bulk_maps(maps, both, 2);
     for (uint step = 0; step < K / STEP; step++) {

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/cl/impl.h"
@@ -174,6 +175,48 @@ static void test_staging(void **state)
 {
     (void)state;
     each_device_and_as_gpu(staging);
+}
+
+/* A file of more than the ring holds; then one that is too short, after which the ring still works.
+ */
+static void staging_of_files(struct device *d)
+{
+    const uint64_t n = (uint64_t)2 * STAGING_SLOTS * STAGING_BYTES + STAGING_BYTES / 2 + 5;
+    unsigned char *bytes = malloc(n), *to = malloc(n);
+    char name[] = "/tmp/oinfer-staging-XXXXXX";
+    struct err e = {0};
+    if (device_is_host(d)) {
+        free(bytes);
+        free(to);
+        return;
+    }
+    const int fd = mkstemp(name);
+    assert_true(bytes != NULL && to != NULL && fd >= 0);
+    unlink(name);
+    for (uint64_t i = 0; i < n; i++)
+        bytes[i] = (unsigned char)((i * 2654435761u) >> 11);
+    assert_int_equal(write(fd, bytes, n), (ssize_t)n);
+    struct buffer *a = open_buffer(d, n);
+    for (unsigned round = 0; round < 2; round++) {
+        assert_ok(staging_upload_file(d, a, 1, fd, 3, n - 4, "upload", NULL));
+        assert_ok(queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, NULL));
+        assert_ok(queue_read(d, QUEUE_COMPUTE, a, 1, to, n - 4, "down", NULL));
+        assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+        assert_memory_equal(to, bytes + 3, n - 4);
+        assert_int_equal(staging_upload_file(d, a, 0, fd, 100, n, "upload", &e), ST_IO);
+        assert_non_null(strstr(e.text, "the file ends"));
+    }
+    assert_int_equal(staging_upload_file(d, a, 1, fd, 0, n, "upload", &e), ST_INVALID);
+    buffer_close(a);
+    close(fd);
+    free(bytes);
+    free(to);
+}
+
+static void test_staging_of_files(void **state)
+{
+    (void)state;
+    each_device_and_as_gpu(staging_of_files);
 }
 
 /* D11, D16: a typed error with the need and the limit; the device goes on working. */
@@ -419,13 +462,13 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_staging),      cmocka_unit_test(test_too_much),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_intel_limit),
-        cmocka_unit_test(test_alignment),    cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_sleeping),     cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_closed_early),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_staging),     cmocka_unit_test(test_staging_of_files),
+        cmocka_unit_test(test_too_much),    cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_intel_limit), cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_sleeping),
+        cmocka_unit_test(test_lost),        cmocka_unit_test(test_closed_early),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }

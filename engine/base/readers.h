@@ -1,0 +1,30 @@
+/* Threads that read pieces of files into memory, several at a time, in the order they were asked
+ * for. A copy by one thread is several times slower than what a bus to a device takes.
+ *
+ * An object belongs to one thread, which reads along while it waits. Its threads sleep when there
+ * is nothing to read, and take no signals.
+ */
+#ifndef OINFER_BASE_READERS_H
+#define OINFER_BASE_READERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/err.h"
+
+#define READERS_PENDING 8 /* pieces asked for and not waited for, at most */
+
+struct readers;
+
+/* n_threads beside the caller's own; 0 is allowed. Fewer are no error where the system refuses
+ * them. ST_NO_MEMORY. */
+enum status readers_open(uint32_t n_threads, struct readers **out, struct err *e);
+void readers_close(struct readers *r); /* accepts NULL; waits for what is being read */
+/* Begins to read n bytes of fd from `offset` on to dst; fd and dst stay as they are until the piece
+ * was waited for. At most READERS_PENDING are under way. */
+void readers_begin(struct readers *r, int fd, uint64_t offset, void *dst, size_t n);
+/* Waits for the oldest piece. ST_IO: the file ends before, or could not be read (the place, the
+ * count and why); other pieces go on. */
+enum status readers_wait(struct readers *r, struct err *e);
+
+#endif
