@@ -10,6 +10,7 @@
 #define LOG_LINE_BYTES 300
 #define MARK           "//@"
 #define TARGET         ".target sm_90"
+#define GROUPS         MARK "groups "
 
 bool sm90a__wanted(const char *text)
 {
@@ -24,8 +25,17 @@ static const char *earlier(const char *a, const char *b)
     return b != NULL && b < a ? b : a;
 }
 
+/* How many groups a compute unit shall hold at least, a digit; 1 where the program does not say. */
+static char groups_of(const char *ptx)
+{
+    const char *groups = strstr(ptx, GROUPS);
+    const char digit = groups != NULL ? groups[strlen(GROUPS)] : '1';
+    return digit >= '1' && digit <= '9' ? digit : '1';
+}
+
 bool sm90a__rewrite(const char *ptx, struct strbuf *out)
 {
+    const char groups = groups_of(ptx);
     const char *target = strstr(ptx, TARGET);
     if (target == NULL)
         return false;
@@ -42,11 +52,15 @@ bool sm90a__rewrite(const char *ptx, struct strbuf *out)
         }
         strbuf_append(out, at, (size_t)(next - at));
         at = next + strlen(MARK);
-        if (next == size) { /* setmaxnreg needs a bound on the registers of a group */
-            size_t line = strcspn(next, "\n");
+        const bool told = strncmp(next, GROUPS, strlen(GROUPS)) == 0;
+        if (next == size || told) {
+            const size_t line = strcspn(next, "\n");
             strbuf_append(out, next, line);
-            strbuf_puts(out, "\n.minnctapersm 1");
             at = next + line;
+        }
+        if (next == size) { /* bounds the registers of a group, which setmaxnreg needs */
+            strbuf_puts(out, "\n.minnctapersm ");
+            strbuf_putc(out, groups);
         }
     }
     return !out->failed;

@@ -3,7 +3,8 @@
  *
  * A kernel writes such an instruction as a PTX comment with real operands ("//@wgmma.fence...;" in
  * inline assembly). After the build, the comments are uncovered in the binary's text, the target
- * becomes sm_90a, and the text is loaded as a program again.
+ * becomes sm_90a, and the text is loaded as a program again. "//@groups N" asks for few enough
+ * registers that a compute unit holds N groups (1 to 9) of each kernel.
  */
 #ifndef OINFER_CL_SM90A_H
 #define OINFER_CL_SM90A_H

@@ -10,6 +10,8 @@
 #define HALF_EPS       9.765625e-4
 #define PANEL          32u /* CONV_PANEL of the kernels */
 #define BEHIND         64u
+#define FILTER_BITS    32u /* of a filter's rows and columns, and one more */
+#define PLACES_LIMIT   (1u << 31)
 #define VECTOR         16u /* channels and columns of private memory come in whole vectors */
 
 static void conv2d_extent(const union op_params *params, uint64_t *rows, uint64_t *tokens)
@@ -78,12 +80,21 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
 {
     const struct conv2d_params *p = &call->params.conv2d;
     const bool unit = p->stride_h == 1 && p->stride_w == 1;
+    const uint64_t places = (uint64_t)p->n * p->ho * p->wo;
     if (p->layout != v->layout)
         return v->layout == CONV_NCHW ? "reads nchw only" : "reads nhwc only";
     switch (v->only) {
+    case SHAPES_GATHERED:
+        if ((uint64_t)p->kh + p->kw >= FILTER_BITS || places >= PLACES_LIMIT ||
+            (uint64_t)p->c / p->groups * p->h * p->w >= PLACES_LIMIT)
+            return "needs a filter of kh + kw under 32, and under 2^31 outputs of a channel and "
+                   "inputs of an image's group";
+        break;
     case SHAPES_POINTWISE:
-        if (p->kh != 1 || p->kw != 1 || !unit || p->pad_h || p->pad_w || p->groups != 1)
-            return "needs a 1 x 1 filter, stride 1, no padding and one group";
+        if (places >= PLACES_LIMIT || p->kh != 1 || p->kw != 1 || !unit || p->pad_h || p->pad_w ||
+            p->groups != 1)
+            return "needs a 1 x 1 filter, stride 1, no padding, one group and under 2^31 outputs "
+                   "of a channel";
         break;
     case SHAPES_WINOGRAD:
         if (p->kh != 3 || p->kw != 3 || !unit || p->dil_h != 1 || p->dil_w != 1 || p->groups != 1)
@@ -98,7 +109,9 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
             return "needs weights of at most 8192 elements";
         break;
     case SHAPES_ALL:
-    case SHAPES_SMALL: break;
+    case SHAPES_SMALL:
+    case SHAPES_LINES:
+    case SHAPES_LONG: break;
     }
     return NULL;
 }

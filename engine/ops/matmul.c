@@ -7,7 +7,8 @@
 #include "engine/ops/ref/ref.h"
 #include "engine/ops/rules.h"
 
-#define SMALL_LIMIT 128u        /* m or n below it: SHAPES_SMALL */
+#define SMALL_LIMIT 128u /* m or n below it: SHAPES_SMALL */
+#define LINE_LIMIT  (1u << 27)
 #define PANEL_K     16u         /* k is rounded up to this in rows, and panels are padded */
 #define HALF_EPS    9.765625e-4 /* 2^-10 */
 #define BF16_EPS    7.8125e-3   /* 2^-7 */
@@ -53,6 +54,8 @@ static const char *matmul_refuses(const struct variant *v, const struct op_call 
     const struct matmul_params *p = &call->params.matmul;
     if (v->only == SHAPES_SMALL && p->m >= SMALL_LIMIT && p->n >= SMALL_LIMIT)
         return "needs m or n under 128";
+    if (v->only == SHAPES_LINES && (p->m | p->n | p->k) >= LINE_LIMIT)
+        return "needs m, n and k under 2^27";
     return NULL;
 }
 

@@ -5,6 +5,8 @@
 #include "engine/ops/ref/ref.h"
 #include "engine/ops/rules.h"
 
+#define LONG_ROW 8192u /* of SHAPES_LONG: what is longer */
+
 static uint64_t element_bytes(const struct op_call *call, uint32_t i)
 {
     return call->tensors[i].dtype == DT_F16 ? 2 : 4;
@@ -38,6 +40,13 @@ static enum status softmax_check(const struct variant *v, const struct op_call *
     return check_at_most(op, "log", p->log, 1, e);
 }
 
+static const char *softmax_refuses(const struct variant *v, const struct op_call *call)
+{
+    if (v->only == SHAPES_LONG && call->params.softmax.len <= LONG_ROW)
+        return "needs rows of over 8192";
+    return NULL;
+}
+
 /* Every third row of the mask hides all of its row, every other one some elements. */
 static void softmax_fill(const struct op_call *call, void *const *host)
 {
@@ -54,6 +63,7 @@ const struct op_rules softmax_rules = {.extent = softmax_extent,
                                        .tensor_bytes = softmax_bytes,
                                        .flops = softmax_flops,
                                        .check = softmax_check,
+                                       .refuses = softmax_refuses,
                                        .fill = softmax_fill};
 
 static void top_k_extent(const union op_params *params, uint64_t *rows, uint64_t *tokens)

@@ -1,110 +1,9 @@
-/* conv2d by Winograd's minimal filtering F(EDGE x EDGE, 3 x 3): transforms of weights and of overlapping
- * input tiles, a product per place of a tile, the inverse transform. EDGE is TOKENS: 2 or 4.
+/* conv2d by Winograd's minimal filtering (conv2d/winograd.h): transforms of weights and of overlapping
+ * input tiles, a product per place of a tile, the inverse transform.
  *
- *   scratch: u [places][c][o16]  v [places][c][tiles16]  m [places][o][tiles16],  places = (EDGE + 2)^2
- *   u = G g G^T    v = B^T d B    m[o] = sum over c of u[c][o] v[c]    y = A^T m A
- *
- * LANES tiles (1, or 16 for CPUs) are transformed at once, one per lane. Source: Lavin and Gray 2016.
+ * LANES tiles (1, or 16 for CPUs) are transformed at once, one per lane.
  */
-#include "conv2d/conv2d.h"
-
-#ifndef TOKENS
-#define TOKENS 2
-#endif
-#ifndef LANES
-#define LANES 1
-#endif
-#define EDGE   TOKENS
-#define WIDE   (EDGE + 2)
-#define PLACES (WIDE * WIDE)
-
-#if LANES == 16
-typedef float16 lanes;
-#define LANES_LOAD(at)     vload16(0, at)
-#define LANES_STORE(v, at) vstore16(v, 0, at)
-#else
-typedef float lanes;
-#define LANES_LOAD(at)     (*(at))
-#define LANES_STORE(v, at) (*(at) = (v))
-#endif
-
-/* Sizes of the private memory, and its parts. */
-struct winograd {
-    uint c, o, o16, rows, cols, tiles, tiles16;
-    __global float *u, *v, *m;
-};
-
-static struct winograd winograd_of(struct conv2d_params p, __global float *scratch)
-{
-    struct winograd g;
-    g.c = p.c;
-    g.o = p.o;
-    g.o16 = div_up(p.o, 16) * 16;
-    g.rows = div_up(p.ho, EDGE);
-    g.cols = div_up(p.wo, EDGE);
-    g.tiles = p.n * g.rows * g.cols;
-    g.tiles16 = div_up(g.tiles, 16) * 16;
-    g.u = scratch;
-    g.v = g.u + (ulong)PLACES * g.c * g.o16;
-    g.m = g.v + (ulong)PLACES * g.c * g.tiles16;
-    return g;
-}
-
-/* G of one line of 3 weights. */
-static void transform_weights(float a, float b, float c, float *out)
-{
-#if EDGE == 2
-    out[0] = a;
-    out[1] = 0.5f * (a + b + c);
-    out[2] = 0.5f * (a - b + c);
-    out[3] = c;
-#else
-    out[0] = 0.25f * a;
-    out[1] = -(a + b + c) / 6.0f;
-    out[2] = (b - a - c) / 6.0f;
-    out[3] = a / 24.0f + b / 12.0f + c / 6.0f;
-    out[4] = a / 24.0f - b / 12.0f + c / 6.0f;
-    out[5] = c;
-#endif
-}
-
-/* B^T of one line of WIDE inputs, `step` apart. */
-static void transform_input(lanes *d, uint step)
-{
-#if EDGE == 2
-    const lanes a = d[0], b = d[step], c = d[2 * step], e = d[3 * step];
-    d[0] = a - c;
-    d[step] = b + c;
-    d[2 * step] = c - b;
-    d[3 * step] = b - e;
-#else
-    const lanes a = d[0], b = d[step], c = d[2 * step], e = d[3 * step], f = d[4 * step];
-    const lanes g = d[5 * step];
-    d[0] = 4.0f * a - 5.0f * c + f;
-    d[step] = f + e - 4.0f * (b + c);
-    d[2 * step] = f - e + 4.0f * (b - c);
-    d[3 * step] = f - c + 2.0f * (e - b);
-    d[4 * step] = f - c - 2.0f * (e - b);
-    d[5 * step] = 4.0f * b - 5.0f * e + g;
-#endif
-}
-
-/* A^T of one line of WIDE products, `step` apart: the first EDGE are the result. */
-static void transform_output(lanes *m, uint step)
-{
-#if EDGE == 2
-    const lanes a = m[0], b = m[step], c = m[2 * step], e = m[3 * step];
-    m[0] = a + b + c;
-    m[step] = b - c - e;
-#else
-    const lanes a = m[0], b = m[step], c = m[2 * step], e = m[3 * step], f = m[4 * step];
-    const lanes g = m[5 * step];
-    m[0] = a + (b + c) + (e + f);
-    m[step] = (b - c) + 2.0f * (e - f);
-    m[2 * step] = (b + c) + 4.0f * (e + f);
-    m[3 * step] = (b - c) + 8.0f * (e - f) + g;
-#endif
-}
+#include "conv2d/winograd.h"
 
 /* An item per (c, o): 3 x 3 weights, zeros for the padding of o. */
 static void winograd_weights_step(const __global uchar *w, struct winograd g, uint group,
@@ -281,8 +180,6 @@ static void winograd_output_step(const __global uchar *bias, __global uchar *y,
         }
     }
 }
-
-#define WINOGRAD winograd_of(p, (__global float *)(scratch + scratch_offset))
 
 KERNEL(LWS) void winograd_weights(CONV_SCRATCH_ARGS)
 {

@@ -16,6 +16,7 @@
 #define OINFER_KERNELS_WGMMA_H
 
 #include "nvidia/ptx.h"
+#include "nvidia/raster.h"
 
 #define TEAM        128 /* items that fill a stage */
 #define PRODUCERS   (LWS / TEAM - TILE_M / 64)
@@ -299,24 +300,6 @@ PTX_INLINE void sums_put(const float *d, const uint number, __local float *piece
         *(__local float2 *)(second + 8 * j) = (float2)(d[at + 2], d[at + 3]);
     }
     ptx_warp_sync();
-}
-
-/* ---- order of the tiles ---- */
-
-#define RASTER 8 /* tiles of one operand that are worked on beside each other */
-
-struct tile_place {
-    uint m, n; /* numbers of tiles */
-};
-
-/* Tile `block` of m_tiles x n_tiles: the m of a run of RASTER run fastest, so that a tile of b is
- * read by neighbouring groups at the same time and all of them share what the cache holds. */
-PTX_INLINE struct tile_place tile_order(uint block, uint m_tiles, uint n_tiles)
-{
-    const uint run = block / (RASTER * n_tiles), within = block % (RASTER * n_tiles);
-    const uint width = min(m_tiles - run * RASTER, (uint)RASTER);
-    struct tile_place t = {run * RASTER + within % width, within / width};
-    return t;
 }
 
 #endif

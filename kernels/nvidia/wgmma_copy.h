@@ -2,19 +2,8 @@
 #ifndef OINFER_KERNELS_WGMMA_COPY_H
 #define OINFER_KERNELS_WGMMA_COPY_H
 
+#include "nvidia/copy.h"
 #include "nvidia/wgmma.h"
-
-/* Waits until at most n (a constant) of the committed copies are under way. */
-#define PTX_COPY_WAIT(n) __asm__ volatile("cp.async.wait_group %0;" : : "n"(n) : "memory")
-
-/* Copies 16 bytes of which the last 16 - bytes become zeros. */
-PTX_INLINE void ptx_copy_bytes(uint local_address, const __global void *from, uint bytes)
-{
-    __asm__ volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-                     :
-                     : "r"(local_address), "l"(from), "r"(bytes)
-                     : "memory");
-}
 
 /* Publishes a stage that was copied: PTX_COPY_WAIT comes before. */
 PTX_INLINE void copy_publish(struct ring *r)

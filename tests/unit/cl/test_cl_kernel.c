@@ -456,6 +456,13 @@ static void test_sm90a_rewrite(void **state)
                         ".version 9.0\n.target sm_90a, texmode\n.entry k()\n"
                         ".reqntid 128, 1, 1\n.minnctapersm 1\n{\nwgmma.fence;\nadd;\nx;\n}\n");
     strbuf_clear(&out);
+    assert_true(sm90a__rewrite(".target sm_90\n.reqntid 64, 1, 1\n{\n\t//@groups 8\nadd;\n}\n"
+                               ".reqntid 32, 1, 1\n{\n}\n",
+                               &out));
+    assert_string_equal(strbuf_text(&out), ".target sm_90a\n.reqntid 64, 1, 1\n.minnctapersm 8\n"
+                                           "{\n\t//@groups 8\nadd;\n}\n"
+                                           ".reqntid 32, 1, 1\n.minnctapersm 8\n{\n}\n");
+    strbuf_clear(&out);
     assert_false(sm90a__rewrite(".target sm_80\n", &out));
     strbuf_free(&out);
 }

@@ -1,0 +1,3 @@
+/* nvidia/conv2d_f32.cl with its registers bounded. */
+#include "nvidia/capped.h"
+#include "nvidia/conv2d_f32.cl"
