@@ -11,7 +11,8 @@
  * are worked on one after another, tokens outside of the run seeing no cell. Halves round q, p and
  * the cells; sums are float. Source: Dao 2022 (FlashAttention).
  */
-#include "nvidia/ptx.h"
+#include "nvidia/copy.h"
+#include "nvidia/mma.h"
 
 #ifndef HEAD_DIM
 #define HEAD_DIM 64

@@ -21,7 +21,9 @@
 #ifndef OINFER_KERNELS_DECODE_TILES_H
 #define OINFER_KERNELS_DECODE_TILES_H
 
+#include "nvidia/copy.h"
 #include "nvidia/decode_attend.h"
+#include "nvidia/mma.h"
 #include "nvidia/r4_pairs.h"
 
 #define TILE_ROWS   16

@@ -15,7 +15,8 @@
  * w, so a lane holds two neighbouring r of a token and stores 8 bytes.
  * Needs k % 32 == 0. Reading past the last row or token is replaced by a row that exists, or zeros.
  */
-#include "nvidia/ptx.h"
+#include "nvidia/copy.h"
+#include "nvidia/mma.h"
 #if OP_LAYOUT == 2 /* LAYOUT_R4 */
 #include "nvidia/unpack_r4.h"
 #else
