@@ -6,8 +6,9 @@
  * serves everything else. Both write the same KV cells, so calls can be mixed freely.
  *
  * To add one: a file with a `const struct fused_executor`, and its name as a row of fused.def.
- * open is called once at load with the bound decode plan (max_tokens 1), after the weights are
- * there; where it returns ST_UNSUPPORTED, the next row is tried. Belongs to the device's thread.
+ * open is called once at load with a bound plan (that for plan_tokens tokens), after the weights
+ * are there; where it returns ST_UNSUPPORTED, the next row is tried. Belongs to the device's
+ * thread.
  */
 #ifndef OINFER_MODEL_FUSED_H
 #define OINFER_MODEL_FUSED_H
@@ -30,6 +31,7 @@ struct fused_call {
 struct fused_executor {
     const char *name;              /* shown by model_plan_line */
     uint32_t max_rows, max_tokens; /* of one call */
+    uint32_t plan_tokens; /* of the plan that it reads, or all of a batch where that holds fewer */
     enum status (*open)(const struct plan *decode, struct fused_plan **out, struct err *e);
     /* Runs and waits. ST_UNSUPPORTED: it does not do that many rows of this model, the plan does
      * them. ST_TIMEOUT: its work-groups did not meet (not all resident); the engine then runs the

@@ -2,11 +2,11 @@
  *
  * open turns the plan's steps, one by one, into rows of a table (kernels/cpu/decode.h) and builds
  * kernels/cpu/decode.cl for the dtypes among them; run launches it with a work-group per compute
- * unit. Any graph goes, as long as its steps are of the family kernels/cpu; what is not is
- * ST_UNSUPPORTED at open, and the plan goes on stepwise. Short steps (norms, quantising a vector)
- * are done by every group for itself, into its share of `own`, which saves a meeting. Groups that
- * do not meet are ST_TIMEOUT. Belongs to the device's thread; the plan, its weights and its cache
- * outlive it.
+ * unit, for as many sequences as the plan has tokens. Any graph goes, as long as its steps are of
+ * the family kernels/cpu; what is not is ST_UNSUPPORTED at open, and the plan goes on stepwise.
+ * Short steps (norms, quantising a vector) are done by every group for itself, into its share of
+ * `own`, which saves a meeting. Groups that do not meet are ST_TIMEOUT. Belongs to the device's
+ * thread; the plan, its weights and its cache outlive it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,9 +32,9 @@ struct fused_plan {
     struct buffer *table, *own, *control;
     struct cpu_decode_params params; /* of the next launch */
     bool unsure; /* a launch failed: the phase on the device may not be that of params */
-    uint32_t n_groups;
+    uint32_t n_groups, max_rows;
     uint64_t part_bytes;  /* of what one split of attention finds */
-    uint64_t token_bytes; /* weights read for one token */
+    uint64_t token_bytes; /* weights read for one token of all rows */
 };
 
 /* What reading the plan fills in. */
@@ -199,6 +199,10 @@ static enum status read_step(struct reader *r, const struct plan_step *s, struct
             status = place_of(r, &s->call.tensors[i], &row->at[i]);
     memcpy(row->params, &s->call.params,
            sizeof s->call.params < sizeof row->params ? sizeof s->call.params : sizeof row->params);
+    if (s->call.op == OP_ADD) { /* of a row */
+        const uint32_t columns = r->plan->values[s->operands[0].value].columns;
+        memcpy(row->params, &columns, sizeof columns);
+    }
     row->barrier = 1;
     return status;
 }
@@ -477,14 +481,23 @@ static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES]
 static enum status run_cpu(struct fused_plan *f, const struct fused_call *call, struct err *e)
 {
     uint32_t control[CONTROL_PHASES];
-    f->params.first = (uint32_t)call->first[0];
-    f->params.position = call->positions[0];
-    f->params.slot = call->slots[0];
-    f->params.n_tokens = call->n_tokens;
+    const uint32_t n = call->n_tokens;
+    if (call->n_rows > f->max_rows)
+        return err_set(e, ST_UNSUPPORTED, "one-launch decoding: %u sequences, at most %u",
+                       call->n_rows, f->max_rows);
+    f->params.n_rows = call->n_rows;
+    f->params.n_tokens = n;
+    for (uint32_t r = 0; r < call->n_rows; r++) {
+        f->params.first[r] = (uint32_t)call->first[r];
+        f->params.position[r] = call->positions[r];
+        f->params.slot[r] = call->slots[r];
+    }
     const enum status status = launch(f, control, e);
-    for (uint32_t t = 0; status == ST_OK && t < call->n_tokens; t++) {
-        call->out[t] = (token_id)control[CONTROL_TOKENS + t];
-        memcpy(&call->found[t], &control[CONTROL_FOUND + t], sizeof(float));
+    for (uint32_t r = 0; status == ST_OK && r < call->n_rows; r++) {
+        const uint32_t *tokens = &control[CONTROL_TOKENS + r * DECODE_TOKENS];
+        for (uint32_t t = 0; t < n; t++)
+            call->out[r * n + t] = (token_id)tokens[t];
+        memcpy(&call->found[r * n], &control[CONTROL_FOUND + r * DECODE_TOKENS], n * sizeof(float));
     }
     return status;
 }
@@ -519,7 +532,9 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
     const uint32_t units = device_info(d)->compute_units;
     f->device = d;
     f->n_groups = units < MAX_GROUPS ? units : MAX_GROUPS;
+    f->max_rows = plan->max_tokens < DECODE_ROWS ? plan->max_tokens : DECODE_ROWS;
     f->params.n_splits = 1;
+    f->params.n_rows = 1;
     *r = (struct reader){.plan = plan,
                          .f = f,
                          .table = table,
@@ -553,8 +568,9 @@ out:
 }
 
 const struct fused_executor fused_cpu = {.name = "one_launch_cpu",
-                                         .max_rows = 1,
-                                         .max_tokens = 8,
+                                         .max_rows = DECODE_ROWS,
+                                         .max_tokens = DECODE_TOKENS,
+                                         .plan_tokens = DECODE_ROWS,
                                          .open = open_cpu,
                                          .run = run_cpu,
                                          .close = close_cpu};

@@ -413,6 +413,7 @@ out:
 
 const struct fused_executor fused_nvidia = {.name = "one_launch_nvidia",
                                             .max_rows = DECODE_ROWS,
+                                            .plan_tokens = 1,
                                             .max_tokens = DECODE_AHEAD,
                                             .open = open_nvidia,
                                             .run = run_nvidia,

@@ -319,7 +319,9 @@ static enum status open_fused(struct model *m, struct err *e)
         return ST_OK;
     for (uint32_t i = 0; executors[i]; i++) {
         struct err why;
-        enum status status = executors[i]->open(m->plans[0], &m->fused, &why);
+        const uint32_t wanted = executors[i]->plan_tokens;
+        const struct plan *p = model__plan_for(m, wanted < m->n_batch ? wanted : m->n_batch);
+        enum status status = executors[i]->open(p, &m->fused, &why);
         if (status == ST_OK) {
             m->executor = executors[i];
             return ST_OK;

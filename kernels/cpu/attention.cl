@@ -269,17 +269,17 @@ CPU_INLINE void attend(const struct query_rows *rows, const __global uchar *k_ce
     store_rows(rows, &s, p, out);
 }
 
-/* q [n_tokens][q_stride], meta [n_tokens] {position, slot}, y [n_tokens][n_head * head_dim]. Of one
- * token the cells may be split: then `parts` is written, and attention_merge_cpu_step makes y of
- * it. p.n_splits is of no use here. */
+/* q [n_tokens][q_stride], meta [n_tokens] {position, slot}, y [n_tokens][n_head * head_dim]; a unit of
+ * work is a KV head and at most max_run tokens. Of one token the cells may be split: then `parts` is
+ * written, and attention_merge_cpu_step makes y of it. p.n_splits is of no use here. */
 static void attention_cpu_step(const __global float *q, const __global uchar *k_cache,
                                const __global uchar *v_cache, const __global int *meta,
-                               __global float *y, struct attention_params p, __global float *parts,
-                               uint n_splits, uint group, uint n_groups)
+                               __global float *y, struct attention_params p, uint max_run,
+                               __global float *parts, uint n_splits, uint group, uint n_groups)
 {
     const uint n_group = p.n_head / p.n_head_kv, n_heads = min(n_group, (uint)QUERY_MAX_ROWS);
     const uint n_parts = (n_group + n_heads - 1) / n_heads; /* of the heads of a KV head */
-    const uint run = QUERY_MAX_ROWS / n_heads, n_runs = (p.n_tokens + run - 1) / run;
+    const uint run = min(max_run, QUERY_MAX_ROWS / n_heads), n_runs = (p.n_tokens + run - 1) / run;
     struct query_rows rows;
     struct attention_out out;
     out.parts = parts;
@@ -333,6 +333,6 @@ KERNEL(1) void attention_cpu(__global uchar *q, ulong q_off, __global uchar *k_c
                              __global uchar *y, ulong y_off, struct attention_params p)
 {
     attention_cpu_step((const __global float *)(q + q_off), k_cache + k_off, v_cache + v_off,
-                       (const __global int *)(meta + meta_off), (__global float *)(y + y_off), p, 0,
-                       1, get_group_id(0), get_num_groups(0));
+                       (const __global int *)(meta + meta_off), (__global float *)(y + y_off), p,
+                       QUERY_MAX_ROWS, 0, 1, get_group_id(0), get_num_groups(0));
 }

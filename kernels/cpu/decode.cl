@@ -1,10 +1,11 @@
-/* Several greedy tokens of one sequence in one launch: a table of steps, run in order by all
- * groups, which meet where a step needs what another group wrote. A group of one item per compute
- * unit.
+/* Several greedy tokens of one or a few sequences (rows) in one launch: a table of steps, run in
+ * order by all groups, which meet where a step needs what another group wrote. A group of one item
+ * per compute unit.
  *
  * Build options: TYPE_0 .. TYPE_3 (dtypes of the linears' weights, NO_TYPE where unused),
  * LINEAR_ACT (what quantised ones read), TABLE_DTYPE and TABLE_LAYOUT (of the embedding: 0 the
- * file's, 1 LAYOUT_R16), KV_DTYPE, CPU_ISA.
+ * file's, 1 LAYOUT_R16), KV_DTYPE, CPU_ISA. Checked with: -DTYPE_0=2 -DTYPE_1=14 -DTYPE_2=1
+ * -DTYPE_3=8 -DLINEAR_ACT=1 -DTABLE_DTYPE=2 -DTABLE_LAYOUT=1 -DKV_DTYPE=1 -DCPU_ISA=1.
  */
 #include "cpu/barrier.h"
 #include "cpu/decode.h"
@@ -44,25 +45,27 @@
 
 #undef OP_ACT
 #define OP_ACT LINEAR_ACT
-#undef TOKENS
-#define TOKENS 1
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_0
-#include "cpu/linear_decode.inc"
+#include "cpu/r16.inc"
+#include "cpu/linear_few.inc"
 #if TYPE_1 != NO_TYPE
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_1
-#include "cpu/linear_decode.inc"
+#include "cpu/r16.inc"
+#include "cpu/linear_few.inc"
 #endif
 #if TYPE_2 != NO_TYPE
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_2
-#include "cpu/linear_decode.inc"
+#include "cpu/r16.inc"
+#include "cpu/linear_few.inc"
 #endif
 #if TYPE_3 != NO_TYPE
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_3
-#include "cpu/linear_decode.inc"
+#include "cpu/r16.inc"
+#include "cpu/linear_few.inc"
 #endif
 
 /* One call of a step's function: its tensors at t[0 .. 5], its params, the group's share. */
@@ -71,52 +74,66 @@
 #define FLOATS(i)    ((__global float *)t[i])
 #define INTS(i)      ((__global int *)t[i])
 
-static void run_linear(const __global struct cpu_step *s, __global uchar *const *t, uint group,
-                       uint n_groups)
+static void run_linear(const __global struct cpu_step *s, __global uchar *const *t, uint n_rows,
+                       __private int *prepared, uint group, uint n_groups)
 {
-    const struct linear_params p = PARAMS(linear_params);
+    struct linear_params p = PARAMS(linear_params);
+    p.n_tokens = n_rows;
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_0
     if (s->code == CODE_LINEAR)
-        linear_decode_step(t[0], t[1], FLOATS(2), FLOATS(3), p, group, n_groups);
+        linear_few_step(t[0], t[1], FLOATS(2), FLOATS(3), p, prepared, group, n_groups);
 #if TYPE_1 != NO_TYPE
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_1
     if (s->code == CODE_LINEAR + 1)
-        linear_decode_step(t[0], t[1], FLOATS(2), FLOATS(3), p, group, n_groups);
+        linear_few_step(t[0], t[1], FLOATS(2), FLOATS(3), p, prepared, group, n_groups);
 #endif
 #if TYPE_2 != NO_TYPE
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_2
     if (s->code == CODE_LINEAR + 2)
-        linear_decode_step(t[0], t[1], FLOATS(2), FLOATS(3), p, group, n_groups);
+        linear_few_step(t[0], t[1], FLOATS(2), FLOATS(3), p, prepared, group, n_groups);
 #endif
 #if TYPE_3 != NO_TYPE
 #undef OP_DTYPE
 #define OP_DTYPE TYPE_3
     if (s->code == CODE_LINEAR + 3)
-        linear_decode_step(t[0], t[1], FLOATS(2), FLOATS(3), p, group, n_groups);
+        linear_few_step(t[0], t[1], FLOATS(2), FLOATS(3), p, prepared, group, n_groups);
 #endif
 }
 
+/* `use` in which p are the step's params with n_rows rows. */
+#define WITH_ROWS(type, count, use)  \
+    do {                             \
+        struct type p = PARAMS(type); \
+        p.count = n_rows;            \
+        use;                         \
+    } while (0)
+
 /* parts, n_splits: of attention. */
-static void run_other(const __global struct cpu_step *s, __global uchar *const *t,
+static void run_other(const __global struct cpu_step *s, __global uchar *const *t, uint n_rows,
                       __global float *parts, uint n_splits, uint group, uint n_groups)
 {
     switch (s->code) {
     case CODE_EMBED:
-        EMBED_STEP(t[0], INTS(1), FLOATS(2), PARAMS(embed_params), group, n_groups);
+        WITH_ROWS(embed_params, n_tokens,
+                  EMBED_STEP(t[0], INTS(1), FLOATS(2), p, group, n_groups));
         break;
-    case CODE_ADD:
-        add_plain_step(FLOATS(0), FLOATS(1), FLOATS(2), PARAMS(add_params), group, n_groups);
+    case CODE_ADD: {
+        struct add_params p = PARAMS(add_params);
+        p.n *= n_rows;
+        add_plain_step(FLOATS(0), FLOATS(1), FLOATS(2), p, group, n_groups);
         break;
+    }
     case CODE_ROPE_KV:
-        rope_kv_cpu_step(FLOATS(0), FLOATS(1), INTS(2), t[3], t[4], PARAMS(rope_kv_params), group,
-                         n_groups);
+        WITH_ROWS(rope_kv_params, n_tokens,
+                  rope_kv_cpu_step(FLOATS(0), FLOATS(1), INTS(2), t[3], t[4], p, group, n_groups));
         break;
     case CODE_ATTENTION:
-        attention_cpu_step(FLOATS(0), t[1], t[2], INTS(3), FLOATS(5), PARAMS(attention_params),
-                           parts, n_splits, group, n_groups);
+        WITH_ROWS(attention_params, n_tokens,
+                  attention_cpu_step(FLOATS(0), t[1], t[2], INTS(3), FLOATS(5), p, 1, parts,
+                                     n_splits, group, n_groups));
         break;
     case CODE_MERGE:
         if (n_splits > 1)
@@ -124,26 +141,30 @@ static void run_other(const __global struct cpu_step *s, __global uchar *const *
                                      n_groups);
         break;
     case CODE_ARGMAX:
-        argmax_cpu_step(FLOATS(0), INTS(1), FLOATS(2), PARAMS(argmax_params), group, n_groups);
+        WITH_ROWS(argmax_params, n_rows,
+                  argmax_cpu_step(FLOATS(0), INTS(1), FLOATS(2), p, group, n_groups));
         break;
 #undef OP_ACT
 #define OP_ACT ACT_F32
     case CODE_NORM_F32:
-        norm_cpu_step(FLOATS(0), FLOATS(1), FLOATS(2), t[3], PARAMS(norm_params), group, n_groups);
+        WITH_ROWS(norm_params, n_rows,
+                  norm_cpu_step(FLOATS(0), FLOATS(1), FLOATS(2), t[3], p, group, n_groups));
         break;
     case CODE_SWIGLU_F32:
-        swiglu_cpu_step(FLOATS(0), t[1], PARAMS(swiglu_params), group, n_groups);
+        WITH_ROWS(swiglu_params, n_tokens, swiglu_cpu_step(FLOATS(0), t[1], p, group, n_groups));
         break;
 #undef OP_ACT
 #define OP_ACT ACT_Q8
     case CODE_NORM_Q8:
-        norm_cpu_step(FLOATS(0), FLOATS(1), FLOATS(2), t[3], PARAMS(norm_params), group, n_groups);
+        WITH_ROWS(norm_params, n_rows,
+                  norm_cpu_step(FLOATS(0), FLOATS(1), FLOATS(2), t[3], p, group, n_groups));
         break;
     case CODE_SWIGLU_Q8:
-        swiglu_cpu_step(FLOATS(0), t[1], PARAMS(swiglu_params), group, n_groups);
+        WITH_ROWS(swiglu_params, n_tokens, swiglu_cpu_step(FLOATS(0), t[1], p, group, n_groups));
         break;
     case CODE_QUANTIZE:
-        quantize_cpu_step(FLOATS(0), t[1], PARAMS(quantize_params), group, n_groups);
+        WITH_ROWS(quantize_params, n_rows,
+                  quantize_cpu_step(FLOATS(0), t[1], p, group, n_groups));
         break;
     }
 }
@@ -153,16 +174,16 @@ static __global uchar *place(__global uchar *const *arenas, cpu_place at)
     return arenas[at >> 56] + (at & 0xffffffffffffffUL);
 }
 
-/* Tells the steps which token goes in. Every group writes the same words, so that it can read them
- * without meeting the others. */
-static void enter_token(__global uchar *const *arenas, const struct cpu_decode_params *p,
+/* Tells the steps which token of row r goes in. Every group writes the same words, so that it can read
+ * them without meeting the others. */
+static void enter_token(__global uchar *const *arenas, const struct cpu_decode_params *p, uint r,
                         uint token, uint position)
 {
-    __global int *meta = (__global int *)place(arenas, p->meta);
+    __global int *meta = (__global int *)place(arenas, p->meta) + 4 * r;
     meta[0] = (int)position;
-    meta[1] = (int)p->slot;
+    meta[1] = (int)p->slot[r];
     for (uint i = 0; i < p->n_tables; i++)
-        *(__global int *)place(arenas, p->ids[i]) = (int)(token - p->row0[i]);
+        ((__global int *)place(arenas, p->ids[i]))[r] = (int)(token - p->row0[i]);
 }
 
 #define EACH_ARENA(X)                                                              \
@@ -175,11 +196,15 @@ KERNEL(1) void decode(EACH_ARENA(ARENA_ARGUMENT), const __global struct cpu_step
                       __global uint *control, struct cpu_decode_params p)
 {
     __global uchar *arenas[DECODE_ARENAS] = {EACH_ARENA(ARENA_NAME)};
-    const uint group = get_group_id(0), n_groups = get_num_groups(0);
-    uint phase = p.phase, token = p.first;
+    const uint group = get_group_id(0), n_groups = get_num_groups(0), n_rows = p.n_rows;
+    int prepared[PREPARED_WORDS];
+    uint phase = p.phase, tokens[DECODE_ROWS];
+    for (uint r = 0; r < n_rows; r++)
+        tokens[r] = p.first[r];
     for (uint n = 0; n < p.n_tokens; n++) {
-        const uint n_splits = p.position + n >= SPLIT_FROM ? p.n_splits : 1;
-        enter_token(arenas, &p, token, p.position + n);
+        const uint n_splits = n_rows == 1 && p.position[0] + n >= SPLIT_FROM ? p.n_splits : 1;
+        for (uint r = 0; r < n_rows; r++)
+            enter_token(arenas, &p, r, tokens[r], p.position[r] + n);
         for (uint i = 0; i < p.n_steps; i++) {
             const __global struct cpu_step *s = steps + i;
             __global uchar *t[6];
@@ -187,17 +212,21 @@ KERNEL(1) void decode(EACH_ARENA(ARENA_ARGUMENT), const __global struct cpu_step
                 t[k] = place(arenas, s->at[k]) + (s->own >> k & 1 ? group * p.own_bytes : 0);
             const uint share = s->alone ? 0 : group, shares = s->alone ? 1 : n_groups;
             if (s->code >= CODE_LINEAR)
-                run_linear(s, t, share, shares);
+                run_linear(s, t, n_rows, prepared, share, shares);
             else
-                run_other(s, t, (__global float *)place(arenas, p.parts), n_splits, share, shares);
-            const bool meets = s->barrier || (s->code == CODE_ROPE_KV && n_splits > 1);
-            if (meets && !meet(control, ++phase, group, n_groups))
+                run_other(s, t, n_rows, (__global float *)place(arenas, p.parts), n_splits, share,
+                          shares);
+            const bool changes = s->code == CODE_ROPE_KV && (n_splits > 1 || n_rows > 1);
+            if ((s->barrier || changes) && !meet(control, ++phase, group, n_groups))
                 return;
         }
-        token = *(__global uint *)place(arenas, p.index);
-        if (group == 0) {
-            control[CONTROL_TOKENS + n] = token;
-            control[CONTROL_FOUND + n] = *(__global uint *)place(arenas, p.found);
+        for (uint r = 0; r < n_rows; r++) {
+            tokens[r] = ((__global uint *)place(arenas, p.index))[r];
+            if (group == 0) {
+                control[CONTROL_TOKENS + r * DECODE_TOKENS + n] = tokens[r];
+                control[CONTROL_FOUND + r * DECODE_TOKENS + n] =
+                    ((__global uint *)place(arenas, p.found))[r];
+            }
         }
     }
     if (group == 0)

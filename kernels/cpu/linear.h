@@ -11,14 +11,16 @@
 /* Bytes ahead of the loads to prefetch: K-quants take more arithmetic per byte. */
 #define PREFETCH_BYTES (R16_IS_K ? 8192 : 4096)
 
-/* Sums of x over the columns that share a scale, made once for all row groups where x does not come
- * with them: for q6_K, and for quantised weights with float activations. */
-#define HAS_SUMS (!R16_IS_FLOAT && (!X_IS_Q8 || OP_DTYPE == DT_Q6_K))
+/* What linear_decode.inc makes of x once for all row groups: sums over the columns that share a scale,
+ * where x does not come with them (for q6_K, and for quantised weights with float activations), and
+ * with AVX2 a packed copy. */
+#define HAS_SUMS (!R16_IS_FLOAT && (!X_IS_Q8 || CPU_ISA == 1 || OP_DTYPE == DT_Q6_K))
 #define SUM_K    (OP_DTYPE == DT_Q6_K ? 16 : 32)
-/* What sizes the array of sums: k_max in kernels.def, and the tokens of a round. */
-#define R16_MAX_K  32768
-#define MAX_TOKENS 8
-#define SUMS       (MAX_TOKENS * R16_MAX_K / SUM_K)
+/* What sizes the room for it: k_max in kernels.def, the tokens of a round, and dwords per 32 columns
+ * of a token (records of linear_decode_avx2.inc for q6_K; two sums). */
+#define R16_MAX_K      32768
+#define MAX_TOKENS     8
+#define PREPARED_WORDS (MAX_TOKENS * R16_MAX_K / 32 * (CPU_ISA == 1 ? 11 : 2))
 
 /* Rows of activations. */
 struct rows {

@@ -11,6 +11,7 @@
  * A group of work takes a share of the row blocks; for each chunk of tiles (in L2) it walks the row
  * blocks, and for each row block (in L1 and L2) the tiles of the chunk.
  */
+#define R16_TILES
 #include "cpu/linear.h"
 #include "cpu/q8t.h"
 #include "cpu/r16.inc"

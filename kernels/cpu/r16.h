@@ -67,12 +67,18 @@
      : OP_DTYPE == DT_Q5_0 || OP_DTYPE == DT_Q5_1 || OP_DTYPE == DT_Q5_K ? 4 \
                                                                                  : 8)
 #define R16_TOKENS 8 /* at most, of r16_add_products */
+/* Where the activations lie that it reads: few of them are packed first (linear_decode_avx2.inc). */
+#if CPU_ISA == 1 && !defined(R16_TILES)
+#define R16_X_SPACE __private
+#else
+#define R16_X_SPACE __global
+#endif
 #define R16_UNIT_K     (R16_IS_FLOAT ? 2 : R16_IS_K ? 256 : 64)
 #define R16_UNIT_BYTES (R16_LINES * 64)
 #define R16_PAIRS      (R16_UNIT_K / 64) /* pairs in a unit */
 #define R16_COLUMNS    (R16_IS_FLOAT ? 2 : 4) /* of one call of r16_columns */
 
-/* The functions of r16.inc and linear_decode.inc carry the number of their dtype in their names. */
+/* The functions of r16.inc and linear_few.inc carry the number of their dtype in their names. */
 #define R16_PASTE_(name, number) name##_##number
 #define R16_PASTE(name, number)  R16_PASTE_(name, number)
 #define R16_NAME(name)           R16_PASTE(name, OP_DTYPE)
@@ -82,17 +88,23 @@
 #define r16_quad                 R16_NAME(r16_quad)
 #define r16_scale                R16_NAME(r16_scale)
 #define r16_min                  R16_NAME(r16_min)
-#define r16_pairs                R16_NAME(r16_pairs)
+#define r16_start_pairs          R16_NAME(r16_start_pairs)
+#define r16_add_pairs            R16_NAME(r16_add_pairs)
 #define r16_widened              R16_NAME(r16_widened)
 #define r16_absolute             R16_NAME(r16_absolute)
-#define r16_signed_dot           R16_NAME(r16_signed_dot)
+#define r16_add_signed           R16_NAME(r16_add_signed)
 #define r16_add_products         R16_NAME(r16_add_products)
 #define r16_columns              R16_NAME(r16_columns)
-#define row_group_dot            R16_NAME(row_group_dot)
-#define sum_t                    R16_NAME(sum_t)
-#define sum_blocks               R16_NAME(sum_blocks)
-#define row_group                R16_NAME(row_group)
-#define row_group_swiglu         R16_NAME(row_group_swiglu)
-#define linear_decode_step       R16_NAME(linear_decode_step)
+#define linear_few_step          R16_NAME(linear_few_step)
+
+/* Those of linear_decode.inc that of TOKENS too. */
+#define LINEAR_PASTE_(name, number, tokens) name##_##number##_##tokens
+#define LINEAR_PASTE(name, number, tokens)  LINEAR_PASTE_(name, number, tokens)
+#define LINEAR_NAME(name)                   LINEAR_PASTE(name, OP_DTYPE, TOKENS)
+#define prepare_rows                        LINEAR_NAME(prepare_rows)
+#define block_dot                           LINEAR_NAME(block_dot)
+#define row_group_dot                       LINEAR_NAME(row_group_dot)
+#define sum_t                               LINEAR_NAME(sum_t)
+#define linear_decode_step                  LINEAR_NAME(linear_decode_step)
 
 #endif
