@@ -2,17 +2,20 @@
 """OInfer beside llama.cpp on the same CPU: prefill of 512 tokens (pp512), decoding of 128 (tg128), peak memory.
 
     tests/bench/vs_llama_cpp.py [--quick] [--model FILE ...] [--tests pp512,tg128,...] [--threads N] [--device NAME]
-                                [--runs N] [--kv f16|q8_0]
+                                [--runs N] [--kv f16|q8_0] [--busy N] [--cpus N,N...]
 
-A test is ppN, tgN or tgN@D (D tokens in the context before). Runs `oinfer bench` and llama.cpp (llama-cpp-python, its low-level calls, meaning as in llama-bench) in turn, each in a fresh
-process, and compares the medians; the read bandwidth of the memory is measured in every round, since it bounds tg128 and
-drifts on shared machines. `goal` is what the project aims at on CPUs for such a model, `bound` what must hold. Without --model: SmolLM2 Q4_1 and a synthetic 1.1B Q4_0; --quick: SmolLM2 alone, three rounds.
+A test is ppN, tgN or tgN@D (D tokens in the context before). Runs `oinfer bench` and llama.cpp (llama-cpp-python, its
+low-level calls, meaning as in llama-bench) in turn, each in a fresh process, and compares the medians; the read bandwidth
+of the memory is measured in every round, since it bounds tg128 and drifts on shared machines. --busy and --cpus give both
+a busy machine, or only some of its processors. `goal` is what the project aims at on CPUs for such a model, `bound` what
+must hold. Without --model: SmolLM2 Q4_1 and a synthetic 1.1B Q4_0; --quick: SmolLM2 alone, three rounds.
 Exit status 1 when a bound below falls short. The last line is the worst ratio.
 
 The peer is built natively in its own virtual environment at the first run (some minutes), or is the Python that
 OINFER_PEER_PYTHON names.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -38,6 +41,8 @@ GOALS = {
 }
 WEIGHTS = {"q4_0": "4_8", "q4_1": "4_8", "q8_0": "4_8", "q4_k": "4_8", "q5_0": "5_6", "q5_1": "5_6", "q5_k": "5_6",
            "q6_k": "5_6", "f16": "float", "bf16": "float"}
+# On a busy machine, or with some of its processors, ours shall be no slower.
+GOAL_HINDERED = 1.0
 # Peak resident memory: at most this x file size + KV cache + this many bytes.
 RESIDENT_FACTOR, RESIDENT_EXTRA = 1.2, 100e6
 
@@ -56,6 +61,10 @@ class Test:
         kind = "tg@" if self.kind == "tg" and self.depth >= 1024 else "pp4096" if self.tokens >= 4096 else self.kind
         weights = WEIGHTS.get(info["dtype"])
         return GOALS[kind][weights][info["n_params"] > 400e6] if weights else None
+
+
+def parse_cpus(text):
+    return {int(number) for number in text.split(",")}
 
 
 def parse_tests(text):
@@ -192,6 +201,18 @@ def measure_ours(oinfer, path, options):
     return rates, peak, info
 
 
+@contextlib.contextmanager
+def busy_loops(n):
+    """n processes that do nothing but keep a processor busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def compare(oinfer, peer, bandwidth, path, options):
     """Prints the table rows of one model; returns (ratio to bound, text) of each bound."""
     ours, theirs, memory, read_gb_s = [], [], [], []
@@ -209,7 +230,7 @@ def compare(oinfer, peer, bandwidth, path, options):
     for test in options.tests:
         mine = statistics.median(rates[test.name] for rates in ours)
         other = statistics.median(rates[test.name] for rates in theirs)
-        ratio, goal = mine / other, test.goal(info)
+        ratio, goal = mine / other, GOAL_HINDERED if options.busy or options.cpus else test.goal(info)
         print(f"| {path.name} | {test.name} | {mine:.1f} | {other:.1f} | {ratio:.2f} | {goal or ''} | {BOUND:.2f} |", flush=True)
         results.append((ratio, BOUND, f"{test.name} of {path.name}"))
         if test.kind == "tg" and not test.depth:
@@ -226,7 +247,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="SmolLM2 alone, three rounds")
     parser.add_argument("--model", type=pathlib.Path, action="append", help="GGUF file; may be given again")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, help="of both (default: as many as processors may be used)")
+    parser.add_argument("--busy", type=int, default=0, help="loops that keep processors busy beside both")
+    parser.add_argument("--cpus", type=parse_cpus, help="processors that may be used, with commas between")
     parser.add_argument("--tests", type=parse_tests, default="pp512,tg128", help="ppN, tgN, tgN@D, with commas between")
     parser.add_argument("--kv", choices=["f16", "q8_0"], default="f16", help="of the KV caches of both")
     parser.add_argument("--device", help="device of ours, as in oinfer bench --device")
@@ -237,6 +260,9 @@ def main():
     if options.peer:
         peer_main(options.peer, options.threads, options.tests, options.kv)
         return 0
+    if options.cpus:
+        os.sched_setaffinity(0, options.cpus)
+    options.threads = options.threads or len(os.sched_getaffinity(0))
     options.runs = options.runs or (3 if options.quick else 7)
     for path in options.model or []:
         if not path.is_file():
@@ -245,9 +271,12 @@ def main():
         run(["bash", "-c", f'set -euo pipefail; . "{ROOT}/deploy/lib.sh"; build_preset release'])
     peer, bandwidth = peer_python(), bandwidth_program()
     models = options.model or default_models(options.oinfer, options.quick)
-    print(f"{options.threads} threads, medians of {options.runs} alternating runs\n")
+    hindered = (f", {options.busy} busy loops beside them" if options.busy else "") + \
+        (f", on processors {sorted(options.cpus)}" if options.cpus else "")
+    print(f"{options.threads} threads, medians of {options.runs} alternating runs{hindered}\n")
     print("| model | test | oinfer | llama.cpp | ratio | goal | bound |\n|---|---|---|---|---|---|---|", flush=True)
-    results = [row for path in models for row in compare(options.oinfer, peer, bandwidth, path, options)]
+    with busy_loops(options.busy):
+        results = [row for path in models for row in compare(options.oinfer, peer, bandwidth, path, options)]
     print()
     short = [row for row in results if row[0] < row[1]]
     for ratio, bound, name in short:
