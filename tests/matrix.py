@@ -5,12 +5,14 @@
 
 Asks ctest for the tests of each BUILD and writes OUT/CTestTestfile.cmake with the same commands and properties under the
 names PREFIX/NAME; with labels, only tests that have one of them. A test that is not built is kept: it fails as it should.
+Tests that compile many kernels run in the first build that has them before they run in others, which find the kernels.
 """
 import json
 import pathlib
 import subprocess
 import sys
 
+COMPILING = {"ops", "golden"}   # labels
 NAME_LISTS = ("DEPENDS", "FIXTURES_SETUP", "FIXTURES_CLEANUP", "FIXTURES_REQUIRED")
 
 
@@ -39,8 +41,8 @@ def tests_of(build):
     return json.loads(done.stdout)["tests"]
 
 
-def test_lines(prefix, test):
-    """The add_test and set_tests_properties lines of one test."""
+def test_lines(prefix, test, after):
+    """The add_test and set_tests_properties lines of one test, which runs after the one of that name, unless it is None."""
     name = quote(f"{prefix}/{test['name']}")
     yield f"add_test({name} {' '.join(quote(word) for word in test['command'])})"
     for entry in test.get("properties", []):
@@ -48,11 +50,14 @@ def test_lines(prefix, test):
         if key in NAME_LISTS:
             value = [f"{prefix}/{item}" for item in value]
         yield f"set_tests_properties({name} PROPERTIES {key} {quote(value_text(value))})"
+    if after:
+        yield f"set_tests_properties({name} PROPERTIES DEPENDS {quote(after)})"
 
 
 def main():
     out = pathlib.Path(sys.argv[1])
     lines = ["# Written by tests/matrix.py"]
+    compiled = {}   # name of a test: what it is called in the first build
     for argument in sys.argv[2:]:
         prefix, _, rest = argument.partition("=")
         build, _, labels = rest.partition(":")
@@ -64,7 +69,11 @@ def main():
                 continue
             if "command" not in test:
                 test["command"] = [f"{build}: {test['name']} is not built"]
-            lines.extend(test_lines(prefix, test))
+            after = None
+            if COMPILING & set(properties.get("LABELS", [])):
+                after = compiled.get(test["name"])
+                compiled.setdefault(test["name"], f"{prefix}/{test['name']}")
+            lines.extend(test_lines(prefix, test, after))
             count += 1
         if count == 0:
             sys.exit(f"matrix.py: {build} has no tests with the labels {labels}")
