@@ -11,6 +11,7 @@
 #define PANEL          32u /* CONV_PANEL of the kernels */
 #define BEHIND         64u
 #define FILTER_BITS    32u /* of a filter's rows and columns, and one more */
+#define WIDE_CHANNELS  32u /* with fewer the transforms of tiles take longer than they save */
 #define PLACES_LIMIT   (1u << 31)
 #define VECTOR         16u /* channels and columns of private memory come in whole vectors */
 
@@ -83,6 +84,9 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
     const uint64_t places = (uint64_t)p->n * p->ho * p->wo;
     if (p->layout != v->layout)
         return v->layout == CONV_NCHW ? "reads nchw only" : "reads nhwc only";
+    if (v->only == SHAPES_WIDE &&
+        (p->c < WIDE_CHANNELS || p->o < WIDE_CHANNELS || places >= PLACES_LIMIT))
+        return "needs at least 32 channels in and out, and under 2^31 outputs of a channel";
     switch (v->only) {
     case SHAPES_GATHERED:
         if ((uint64_t)p->kh + p->kw >= FILTER_BITS || places >= PLACES_LIMIT ||
@@ -96,6 +100,7 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
             return "needs a 1 x 1 filter, stride 1, no padding, one group and under 2^31 outputs "
                    "of a channel";
         break;
+    case SHAPES_WIDE:
     case SHAPES_WINOGRAD:
         if (p->kh != 3 || p->kw != 3 || !unit || p->dil_h != 1 || p->dil_w != 1 || p->groups != 1)
             return "needs a 3 x 3 filter, stride 1, dilation 1 and one group";
@@ -111,7 +116,8 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
     case SHAPES_ALL:
     case SHAPES_SMALL:
     case SHAPES_LINES:
-    case SHAPES_LONG: break;
+    case SHAPES_LONG:
+    case SHAPES_KEPT: break;
     }
     return NULL;
 }
@@ -153,7 +159,7 @@ static enum status conv2d_error(const struct variant *v, const struct op_call *c
     const enum dtype dtype = call->tensors[0].dtype;
     const uint64_t depth = (uint64_t)p->c / p->groups * p->kh * p->kw;
     const uint64_t area = (uint64_t)p->ho * p->wo;
-    const double growth = v->only == SHAPES_WINOGRAD ? 8 : 1;
+    const double growth = v->only == SHAPES_WINOGRAD || v->only == SHAPES_WIDE ? 8 : 1;
     const double rounding = dtype == DT_F16 ? HALF_EPS : (double)FLT_EPSILON;
     double largest = 0;
     for (uint64_t i = 0; i < (uint64_t)p->n * p->c * p->h * p->w; i++)

@@ -5,7 +5,8 @@
 #include "engine/ops/ref/ref.h"
 #include "engine/ops/rules.h"
 
-#define LONG_ROW 8192u /* of SHAPES_LONG: what is longer */
+#define LONG_ROW 8192u  /* of SHAPES_LONG and _KEPT: what is longer */
+#define KEPT_ROW 32768u /* of SHAPES_KEPT: the longest */
 
 static uint64_t element_bytes(const struct op_call *call, uint32_t i)
 {
@@ -42,8 +43,11 @@ static enum status softmax_check(const struct variant *v, const struct op_call *
 
 static const char *softmax_refuses(const struct variant *v, const struct op_call *call)
 {
-    if (v->only == SHAPES_LONG && call->params.softmax.len <= LONG_ROW)
+    const uint32_t len = call->params.softmax.len;
+    if (v->only == SHAPES_LONG && len <= LONG_ROW)
         return "needs rows of over 8192";
+    if (v->only == SHAPES_KEPT && (len <= LONG_ROW || len > KEPT_ROW))
+        return "needs rows of over 8192 and at most 32768";
     return NULL;
 }
 

@@ -26,9 +26,11 @@ enum shape_kind {
     SHAPES_SMALL,     /* matmul: m or n under 128 */
     SHAPES_LINES,     /* matmul: lines of under 2^27 numbers */
     SHAPES_LONG,      /* softmax: rows of over 8192 */
+    SHAPES_KEPT,      /* softmax: rows of over 8192 and at most 32768 */
     SHAPES_GATHERED,  /* conv2d: a filter of kh + kw under 32, whose distances fit 32 bits */
     SHAPES_POINTWISE, /* conv2d: 1 x 1, stride 1, no padding */
     SHAPES_WINOGRAD,  /* conv2d: 3 x 3, stride and dilation 1 */
+    SHAPES_WIDE,      /* conv2d: the same, with at least 32 channels in and out */
     SHAPES_DEPTHWISE, /* conv2d: a group per channel */
     SHAPES_CONSTANT   /* conv2d: weights that fit in constant memory */
 };

@@ -66,6 +66,15 @@ PTX_INLINE void load_numbers(float *a, float *b, const __local float *at_a, cons
     put4(b + 4, *(const __local float4 *)(at_b + 16));
 }
 
+PTX_INLINE void multiply_numbers(float *sums, const float *a, const float *b)
+{
+#pragma unroll
+    for (uint r = 0; r < 8; r++)
+#pragma unroll
+        for (uint c = 0; c < 8; c++)
+            sums[8 * r + c] = fma(a[r], b[c], sums[8 * r + c]);
+}
+
 /* sums[8 r + c]: rows and columns in the order of struct item_place. */
 PTX_INLINE void multiply_tile(float *sums, struct source *s, uint n_steps, __local float *memory)
 {
@@ -90,28 +99,22 @@ PTX_INLINE void multiply_tile(float *sums, struct source *s, uint n_steps, __loc
     for (uint step = 0; step < n_steps; step++) {
         const uint here = slot * STAGE_FLOATS;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
+        load_numbers(a[1], b[1], at_a + here + PITCH_M, at_b + here + PITCH_N);
+        if (step + STAGES - 1 < n_steps)
+            copy_stage(s, stages + filled * STAGE_FLOATS * 4);
+        ptx_copy_commit();
+        filled = filled + 1 == STAGES ? 0 : filled + 1;
+        multiply_numbers(sums, a[0], b[0]);
 #pragma unroll
-        for (uint k = 0; k < STEP; k++) {
-            const bool last = k == STEP - 1; /* the next stage has arrived, this one has been read */
-            if (last) {
-                PTX_COPY_WAIT(STAGES - 2);
-                barrier(CLK_LOCAL_MEM_FENCE);
-            }
-            const uint from = last ? slot * STAGE_FLOATS : here, next = last ? 0 : k + 1;
-            load_numbers(a[(k + 1) & 1], b[(k + 1) & 1], at_a + from + next * PITCH_M,
-                         at_b + from + next * PITCH_N);
-            if (k == 0) {
-                if (step + STAGES - 1 < n_steps)
-                    copy_stage(s, stages + filled * STAGE_FLOATS * 4);
-                ptx_copy_commit();
-                filled = filled + 1 == STAGES ? 0 : filled + 1;
-            }
-#pragma unroll
-            for (uint r = 0; r < 8; r++)
-#pragma unroll
-                for (uint c = 0; c < 8; c++)
-                    sums[8 * r + c] = fma(a[k & 1][r], b[k & 1][c], sums[8 * r + c]);
+        for (uint k = 1; k < STEP - 1; k++) {
+            load_numbers(a[(k + 1) & 1], b[(k + 1) & 1], at_a + here + (k + 1) * PITCH_M,
+                         at_b + here + (k + 1) * PITCH_N);
+            multiply_numbers(sums, a[k & 1], b[k & 1]);
         }
+        PTX_COPY_WAIT(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE); /* the next stage has arrived, this one has been read */
+        load_numbers(a[0], b[0], at_a + slot * STAGE_FLOATS, at_b + slot * STAGE_FLOATS);
+        multiply_numbers(sums, a[1], b[1]);
     }
 }
 

@@ -108,6 +108,63 @@ static void tiles_follow_the_shape(void **state)
     assert_int_equal(variant_compare(row, row, 0, 0, 132), 0);
 }
 
+/* Whether a row of the registry takes a shape. */
+static bool takes(const char *name, const struct op_call *call)
+{
+    for (uint32_t i = 0; i < variant_row_count; i++)
+        if (variant_rows[i].op == call->op && strcmp(variant_rows[i].name, name) == 0)
+            return variant_refuses(&variant_rows[i], call) == NULL;
+    fail_msg("no variant %s", name);
+    return false;
+}
+
+static bool takes_conv2d(const char *name, uint32_t c, uint32_t kh, uint32_t kw, uint32_t side)
+{
+    const struct op_call call = {.op = OP_CONV2D,
+                                 .params.conv2d = {.n = 1,
+                                                   .c = c,
+                                                   .h = side,
+                                                   .w = side,
+                                                   .o = 64,
+                                                   .kh = kh,
+                                                   .kw = kw,
+                                                   .stride_h = 1,
+                                                   .stride_w = 1,
+                                                   .dil_h = 1,
+                                                   .dil_w = 1,
+                                                   .groups = 1,
+                                                   .layout = CONV_NCHW,
+                                                   .ho = side,
+                                                   .wo = side}};
+    return takes(name, &call);
+}
+
+/* Rows that hold only for some shapes: the last that each takes, and the first that it does not. */
+static void limits_of_shapes_hold(void **state)
+{
+    (void)state;
+    assert_true(takes_conv2d("f32_winograd", 32, 3, 3, 56));
+    assert_false(takes_conv2d("f32_winograd", 31, 3, 3, 56));
+    assert_false(takes_conv2d("f32_winograd", 32, 3, 1, 56));
+    assert_true(takes_conv2d("f32_64x64", 3, 16, 15, 56));
+    assert_false(takes_conv2d("f32_64x64", 3, 16, 16, 56));
+    assert_true(takes_conv2d("f32_64x64", 1, 3, 3, 46340));
+    assert_false(takes_conv2d("f32_64x64", 1, 3, 3, 46341)); /* 2^31 outputs */
+    assert_true(takes_conv2d("f32_1x1_64x64", 1, 1, 1, 46340));
+    assert_false(takes_conv2d("f32_1x1_64x64", 1, 1, 1, 46341));
+    static const uint32_t lengths[] = {8192, 8193, 32768, 32769};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const struct op_call row = {.op = OP_SOFTMAX,
+                                    .params.softmax = {.rows = 1, .len = lengths[i]}};
+        assert_int_equal(takes("kept", &row), i > 0);
+        assert_int_equal(takes("ahead", &row), i == 1 || i == 2);
+    }
+    struct op_call call = {.op = OP_MATMUL, .params.matmul = {.m = 1, .n = (1u << 27) - 1, .k = 1}};
+    assert_true(takes("f32_64x64", &call));
+    call.params.matmul.n++;
+    assert_false(takes("f32_64x64", &call));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +173,7 @@ int main(void)
         cmocka_unit_test(values_outside_are_refused),
         cmocka_unit_test(rows_have_sound_tunables),
         cmocka_unit_test(tiles_follow_the_shape),
+        cmocka_unit_test(limits_of_shapes_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
