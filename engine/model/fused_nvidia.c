@@ -1,9 +1,9 @@
 /* The one-launch executor for NVIDIA GPUs: the decode plan as a persistent kernel.
  *
  * open reads the plan's steps into a table of places (fused_nvidia_read.c, kernels/nvidia/decode.h)
- * and builds up to three kernels for the model's shape: decode.cl for one sequence of a quantised
- * model, decode_rows.cl for a few, and for weights that are floats, and once more for many: as many
- * as the model has seats for. run launches one of them for
+ * and builds up to three kernels for the model's shape: decode_ring.cl, or decode.cl where the
+ * device lacks what it needs, for one sequence; decode_rows.cl for a few, and for weights of many
+ * dtypes, and once more for many: as many as the model has seats for. run launches one of them for
  * up to DECODE_AHEAD tokens of each sequence. What they cannot do (biases, other layouts, caches
  * other than half) is ST_UNSUPPORTED at open, and the plan goes on stepwise. The kernels need all
  * their groups resident: there are never more of them than compute units, each kernel has met once
@@ -21,6 +21,7 @@
 #define FEW_ROWS      8   /* sequences */
 #define MANY_TEAM     4   /* warps for one head of one sequence, when there are many */
 #define MIN_SLICE     512 /* columns of a slice of decode_rows.cl */
+#define FEEDERS       32  /* items of decode_ring.cl beside those */
 #define TILE_ROWS     16
 #define SMALL_LOCAL   (47u << 10) /* bytes of local memory that any kernel may name */
 #define LOCAL_REST    1024        /* of it for small things */
@@ -31,7 +32,7 @@
 /* One of the kernels; NULL where the model or the device does not allow it. */
 struct program {
     struct kernel *kernel;
-    uint32_t threads, max_rows;
+    uint32_t items, max_rows; /* items of a group */
 };
 
 struct fused_plan {
@@ -56,21 +57,14 @@ static uint32_t most(uint32_t a, uint32_t b)
 
 /* ---- sizes ---- */
 
-static uint32_t chunks_of(uint32_t k)
+/* Row groups of one group in its largest phase, and a slot for each of its warps: MAX_SLOTS of
+ * decode.cl and decode_ring.cl. */
+static uint32_t row_group_slots(const struct decode_shape *s, uint32_t n_groups)
 {
-    return (k / 32 + 31) / 32;
-}
-
-/* Units (row group x chunk) of one group in its largest phase: MAX_UNITS of decode.cl. */
-static uint32_t largest_units(const struct decode_shape *s, uint32_t n_groups)
-{
-    const uint32_t q_rows = s->n_head * s->head_dim, kv_rows = s->n_head_kv * s->head_dim;
-    const uint32_t chunks = chunks_of(s->n_embd);
-    uint32_t units = ((q_rows + 2 * kv_rows) / 4 / n_groups + 1) * chunks;
-    units =
-        most(units, (s->n_embd / 4 / n_groups + 1) * most(chunks_of(q_rows), chunks_of(s->n_ff)));
-    units = most(units, (s->n_ff / 4 / n_groups + 1) * 2 * chunks);
-    return most(units, ((s->n_vocab + 3) / 4 / n_groups + 1) * chunks);
+    const uint32_t qkv = (s->n_head + 2 * s->n_head_kv) * s->head_dim;
+    uint32_t row_groups = most(most(qkv, s->n_embd), s->n_vocab + 3) / 4 / n_groups + 1;
+    row_groups = most(row_groups, (s->n_ff / 4 / n_groups + 1) * 2);
+    return row_groups + MAX_THREADS / 32;
 }
 
 /* Tiles of one group in its largest phase. */
@@ -148,12 +142,13 @@ static void print_defines(const struct fused_plan *f, const struct decode_shape 
              (unsigned long long)w.h, (unsigned long long)w.squares, more);
 }
 
-/* `max_threads` to a group, or 256 where the registers of the device do not hold them. */
+/* MAX_THREADS to a group, or 256 where the registers of the device do not hold them, and `feeders`.
+ */
 static enum status build(struct fused_plan *f, const struct decode_shape *s, const char *file,
-                         const char *entry, uint32_t max_threads, const char *more,
-                         struct program *p, struct err *e)
+                         const char *entry, uint32_t feeders, const char *more, struct program *p,
+                         struct err *e)
 {
-    for (uint32_t threads = max_threads; threads >= 256; threads -= 128) {
+    for (uint32_t threads = MAX_THREADS; threads >= 256; threads -= 128) {
         char defines[DEFINES_BYTES];
         print_defines(f, s, threads, more, defines);
         enum status status = kernel_open(f->device, file, defines, entry, &p->kernel, e);
@@ -161,8 +156,8 @@ static enum status build(struct fused_plan *f, const struct decode_shape *s, con
             return err_set(e, ST_UNSUPPORTED, "%s", e ? e->text : "");
         if (status != ST_OK)
             return status;
-        p->threads = threads;
-        if (kernel_max_work_group(p->kernel) >= threads)
+        p->items = threads + feeders;
+        if (kernel_max_work_group(p->kernel) >= p->items)
             return ST_OK;
         kernel_close(p->kernel);
         p->kernel = NULL;
@@ -224,8 +219,8 @@ static enum status launch(struct fused_plan *f, const struct program *program, u
 {
     struct device *d = f->device;
     struct decode_params *p = &f->params;
-    const size_t gws[3] = {(size_t)f->n_groups * program->threads, 1, 1};
-    const size_t lws[3] = {program->threads, 1, 1};
+    const size_t gws[3] = {(size_t)f->n_groups * program->items, 1, 1};
+    const size_t lws[3] = {program->items, 1, 1};
     enum status status = ST_OK;
     if (f->unsure) { /* both sides count arrivals from zero again */
         p->arrivals = 0;
@@ -248,7 +243,7 @@ static enum status launch(struct fused_plan *f, const struct program *program, u
         return status;
     if (control[DECODE_DEAD] != 0)
         return err_set(e, ST_TIMEOUT, "%u groups of %u items did not meet", f->n_groups,
-                       program->threads);
+                       program->items);
     p->arrivals += f->n_groups * (p->n_tokens > 0 ? p->n_tokens * f->n_phases : 1);
     f->unsure = false;
     return ST_OK;
@@ -305,16 +300,6 @@ static enum status try_program(struct fused_plan *f, const struct decode_model *
     return status == ST_TIMEOUT ? refuse(e, "its work-groups did not meet") : status;
 }
 
-static enum status open_one(struct fused_plan *f, const struct decode_model *m, struct err *e)
-{
-    char more[48];
-    snprintf(more, sizeof more, "-DTEAM=0 -DMAX_UNITS=%u", largest_units(&m->shape, f->n_groups));
-    enum status status =
-        build(f, &m->shape, "nvidia/decode.cl", "decode", MAX_THREADS, more, &f->one, e);
-    f->one.max_rows = 1;
-    return status == ST_OK ? try_program(f, m, &f->one, e) : status;
-}
-
 /* For up to n sequences, with `local` bytes of local memory; attention by teams of `team` warps. */
 static enum status open_rows_in(struct fused_plan *f, const struct decode_model *m, uint32_t n,
                                 uint32_t team, uint32_t local, struct program *p, struct err *e)
@@ -325,8 +310,7 @@ static enum status open_rows_in(struct fused_plan *f, const struct decode_model 
         return refuse(e, "the device has too little local memory for several sequences");
     snprintf(more, sizeof more, "-DMAX_ROWS=%u -DMAX_SLOTS=%u -DMAX_SLICE=%u -DTEAM=%u", n,
              slots_of(&m->shape, f->n_groups), slice, team);
-    enum status status =
-        build(f, &m->shape, "nvidia/decode_rows.cl", "decode_rows", MAX_THREADS, more, p, e);
+    enum status status = build(f, &m->shape, "nvidia/decode_rows.cl", "decode_rows", 0, more, p, e);
     p->max_rows = n;
     return status == ST_OK ? try_program(f, m, p, e) : status;
 }
@@ -355,6 +339,45 @@ static enum status open_rows(struct fused_plan *f, const struct decode_model *m,
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes && status == ST_OK && !p->kernel; i++)
         if (sizes[i] == SMALL_LOCAL || caps & CAP_BIG_LOCAL)
             status = do_without(p, open_rows_in(f, m, n, team, sizes[i], p, e));
+    return status;
+}
+
+/* With a ring in as much local memory as a kernel can be built for. */
+static enum status open_ring(struct fused_plan *f, const struct decode_model *m, struct err *e)
+{
+    static const uint32_t sizes[] = {222u << 10, 160u << 10, 96u << 10};
+    const uint32_t needs = CAP_BIG_LOCAL | CAP_PTX_WGMMA;
+    enum status status = ST_OK;
+    if ((!m->dots && (!m->float_dots || m->shape.n_types > 1)) ||
+        (device_caps(f->device) & needs) != needs)
+        return ST_OK;
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes && status == ST_OK && !f->one.kernel;
+         i++) {
+        char more[96];
+        snprintf(more, sizeof more, "-DTEAM=0 -DMAX_SLOTS=%u -DLOCAL_BYTES=%u",
+                 row_group_slots(&m->shape, f->n_groups), sizes[i]);
+        status =
+            build(f, &m->shape, "nvidia/decode_ring.cl", "decode_ring", FEEDERS, more, &f->one, e);
+        if (status == ST_OK)
+            status = try_program(f, m, &f->one, e);
+        status = do_without(&f->one, status);
+    }
+    return status;
+}
+
+static enum status open_one(struct fused_plan *f, const struct decode_model *m, struct err *e)
+{
+    enum status status = open_ring(f, m, e);
+    if (status == ST_OK && !f->one.kernel && m->dots) {
+        char more[48];
+        snprintf(more, sizeof more, "-DTEAM=0 -DMAX_SLOTS=%u",
+                 row_group_slots(&m->shape, f->n_groups));
+        status = build(f, &m->shape, "nvidia/decode.cl", "decode", 0, more, &f->one, e);
+        if (status == ST_OK)
+            status = try_program(f, m, &f->one, e);
+        status = do_without(&f->one, status);
+    }
+    f->one.max_rows = 1;
     return status;
 }
 
@@ -392,8 +415,8 @@ static enum status open_nvidia(const struct plan *plan, struct fused_plan **out,
     f->token_bytes = m.token_bytes;
     f->params.settings = m.settings;
     status = upload(f, &m, e);
-    if (status == ST_OK && m.dots)
-        status = do_without(&f->one, open_one(f, &m, e));
+    if (status == ST_OK)
+        status = open_one(f, &m, e);
     const uint32_t n_slots = plan->context->kv->n_slots;
     if (status == ST_OK && (n_slots > 1 || !f->one.kernel))
         status = open_rows(f, &m, n_slots > 1 ? FEW_ROWS : 1, 0, &f->few, e);

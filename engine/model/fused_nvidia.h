@@ -24,7 +24,8 @@ struct decode_model {
     struct buffer *weights[DECODE_ARENAS], *cells[DECODE_ARENAS]; /* borrowed */
     struct tensor rope;
     uint64_t token_bytes; /* weights read for one token */
-    bool dots;            /* for decode.cl: all weights are in LAYOUT_R4 */
+    bool dots;            /* for decode.cl and decode_ring.cl: all weights are in LAYOUT_R4 */
+    bool float_dots;      /* for decode_ring.cl: all weights are floats of one dtype */
     bool tiles;           /* for decode_rows.cl: rows divide into tiles */
 };
 

@@ -81,7 +81,9 @@ static enum status check_rows(struct reader *r, const struct plan_step *s)
         return refuse(r->e, "gate and up are not interleaved");
     if (p->k % 32 != 0 || w->offset % 16 != 0)
         return refuse(r->e, "columns do not divide into blocks");
-    r->m->dots = r->m->dots && !floats && (head || p->m % (gate_up ? 8 : 4) == 0);
+    const bool groups = head || p->m % (gate_up ? 8 : 4) == 0;
+    r->m->dots = r->m->dots && !floats && groups;
+    r->m->float_dots = r->m->float_dots && floats && groups;
     r->m->tiles = r->m->tiles && (head || p->m % 16 == 0);
     return ST_OK;
 }
@@ -218,7 +220,8 @@ enum status decode_read_plan(const struct plan *plan, struct decode_model *m, st
 {
     const uint32_t n_layer = plan->context->graph->hparams->n_layer;
     struct reader r = {.m = m, .e = e};
-    *m = (struct decode_model){.shape.n_layer = n_layer, .dots = true, .tiles = true};
+    *m = (struct decode_model){
+        .shape.n_layer = n_layer, .dots = true, .float_dots = true, .tiles = true};
     m->table_bytes = sizeof *m->head + n_layer * sizeof *m->layers;
     m->head = mem_zalloc(m->table_bytes);
     if (!m->head)

@@ -19,7 +19,7 @@
 PTX_INLINE void team_barrier(uint team)
 {
     if (TEAMS == 1)
-        barrier(CLK_LOCAL_MEM_FENCE);
+        group_barrier();
     else
         __asm__ volatile("bar.sync %0, %1;" : : "r"(team + 1), "n"(TEAM_WARPS * 32) : "memory");
 }
@@ -35,49 +35,120 @@ PTX_INLINE float dot8(uint4 h, const float *q)
     return sum;
 }
 
-/* A lane's share of the keys of 8 cells: a quarter of each 32 dimensions of one cell. Past the end c1
- * the last cell is read again. */
+#define TURN_CELLS 8 /* that a warp looks at together */
+
+/* For scores 4 lanes share a cell: each has a quarter of every 32 dimensions, in an order in which lanes
+ * of neighbouring cells meet different banks of local memory. This is the lane's piece j, in halves. */
+PTX_INLINE uint key_piece(uint lane, uint j)
+{
+    return 32 * (j ^ (lane >> 2 & 1)) + 8 * (lane & 3);
+}
+
+/* A lane's share of the keys of 8 cells. Past the end c1 the last cell is read again. */
 PTX_INLINE void load_keys(const __global half *k, uint first, uint c1, uint lane,
                           uint4 keys[HEAD_DIM / 32])
 {
-    const __global half *at = k + (ulong)min(first + lane / 4, c1 - 1) * HEAD_DIM + 8 * (lane & 3);
+    const __global half *at = k + (ulong)min(first + lane / 4, c1 - 1) * HEAD_DIM;
 #pragma unroll
     for (uint j = 0; j < HEAD_DIM / 32; j++)
-        keys[j] = *(const __global uint4 *)(at + 32 * j);
+        keys[j] = *(const __global uint4 *)(at + key_piece(lane, j));
 }
 
-/* Cells c0 .. c1 - 1 of a row's head by a team. For scores 4 lanes share a cell (8 cells a
- * warp), for values a lane has LANE_DIMS dimensions of all cells. */
-PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *layer, uint row,
-                       uint head, uint c0, uint c1, __global uchar *out, bool split)
+/* What a warp has found of a row's head: for values a lane has LANE_DIMS dimensions of all cells. */
+struct found {
+    float acc[LANE_DIMS], top, total;
+};
+
+PTX_INLINE void find_nothing(struct found *f)
 {
-    const uint kv_head = head / (N_HEAD / N_HEAD_KV), quarter = c->lane & 3;
-    const uint team = c->warp / TEAM_WARPS, warp_of_team = c->warp % TEAM_WARPS;
-    const ulong base = ((ulong)c->words[ROW_SLOT(row)] * N_HEAD_KV + kv_head) * N_CTX * HEAD_DIM;
-    const __global half *k = cells_at_place(c, layer->k) + base;
-    const __global half *v = cells_at_place(c, layer->v) + base;
-    const __global float *query = (const __global float *)(c->work + AT_Q) + row * Q_ROWS + head * HEAD_DIM;
-    float q[HEAD_DIM / 4], acc[LANE_DIMS], top = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < LANE_DIMS; i++)
+        f->acc[i] = 0.0f;
+    f->top = -INFINITY;
+    f->total = 0.0f;
+}
+
+/* The lane's share of a head's query, scaled. */
+PTX_INLINE void load_query(const struct ctx *c, uint row, uint head, float q[HEAD_DIM / 4])
+{
+    const __global float *query =
+        (const __global float *)(c->work + AT_Q) + row * Q_ROWS + head * HEAD_DIM;
 #pragma unroll
     for (uint j = 0; j < HEAD_DIM / 32; j++) {
 #pragma unroll
         for (uint i = 0; i < 8; i += 4) {
-            const float4 part = fresh4(query + 32 * j + 8 * quarter + i) * c->p.scale;
+            const float4 part = fresh4(query + key_piece(c->lane, j) + i) * c->p.scale;
             q[8 * j + i] = part.x;
             q[8 * j + i + 1] = part.y;
             q[8 * j + i + 2] = part.z;
             q[8 * j + i + 3] = part.w;
         }
     }
+}
+
+PTX_INLINE float score_of(const uint4 keys[HEAD_DIM / 32], const float q[HEAD_DIM / 4])
+{
+    float score = 0.0f;
+#pragma unroll
+    for (uint j = 0; j < HEAD_DIM / 32; j++)
+        score += dot8(keys[j], q + 8 * j);
+    score += ptx_shuffle_xor(score, 1);
+    return score + ptx_shuffle_xor(score, 2);
+}
+
+/* The values of n <= 8 cells, of which the lane knows the score of cell lane / 4. */
+PTX_INLINE void add_values(float score, uint n, uint lane, uint values[TURN_CELLS][LANE_DIMS / 2],
+                           struct found *f)
+{
+    if (lane / 4 >= n)
+        score = -INFINITY;
+    float best = score;
+#pragma unroll
+    for (uint mask = 4; mask < 32; mask <<= 1)
+        best = fmax(best, ptx_shuffle_xor(best, mask));
+    const float new_top = fmax(f->top, best), shrink = ptx_exp(f->top - new_top);
+    const float weight = ptx_exp(score - new_top);
+    float sum = weight;
+#pragma unroll
+    for (uint mask = 4; mask < 32; mask <<= 1)
+        sum += ptx_shuffle_xor(sum, mask);
+    f->total = f->total * shrink + sum;
+    f->top = new_top;
 #pragma unroll
     for (uint i = 0; i < LANE_DIMS; i++)
-        acc[i] = 0.0f;
-    uint4 keys[HEAD_DIM / 32];
-    load_keys(k, c0 + warp_of_team * 8, c1, c->lane, keys);
-    for (uint first = c0 + warp_of_team * 8; first < c1; first += TEAM_WARPS * 8) {
-        uint values[8][LANE_DIMS / 2];
+        f->acc[i] *= shrink;
 #pragma unroll
-        for (uint j = 0; j < 8; j++) {
+    for (uint j = 0; j < TURN_CELLS; j++) {
+        const float w = ptx_shuffle(weight, 4 * j);
+#pragma unroll
+        for (uint i = 0; i < LANE_DIMS; i++)
+            f->acc[i] = fma(w, half_of_pair(values[j][i / 2], i & 1), f->acc[i]);
+    }
+}
+
+/* Element 0 of a row's head in the cells of a layer. */
+PTX_INLINE ulong cells_of(uint slot, uint head)
+{
+    return ((ulong)slot * N_HEAD_KV + head / (N_HEAD / N_HEAD_KV)) * N_CTX * HEAD_DIM;
+}
+
+/* Cells c0 .. c1 - 1 of a row's head, by a team. */
+PTX_INLINE void attend_cells(const struct ctx *c, const __global struct decode_layer *layer, uint row,
+                             uint head, uint c0, uint c1, const float q[HEAD_DIM / 4],
+                             struct found *f)
+{
+    const ulong base = cells_of(c->words[ROW_SLOT(row)], head);
+    const __global half *k = cells_at_place(c, layer->k) + base;
+    const __global half *v = cells_at_place(c, layer->v) + base;
+    uint first = c0 + c->warp % TEAM_WARPS * TURN_CELLS;
+    if (first >= c1)
+        return;
+    uint4 keys[HEAD_DIM / 32];
+    load_keys(k, first, c1, c->lane, keys);
+    for (; first < c1; first += TEAM_WARPS * TURN_CELLS) {
+        uint values[TURN_CELLS][LANE_DIMS / 2];
+#pragma unroll
+        for (uint j = 0; j < TURN_CELLS; j++) {
             const __global uint *from =
                 (const __global uint *)(v + (ulong)min(first + j, c1 - 1) * HEAD_DIM +
                                         c->lane * LANE_DIMS);
@@ -85,45 +156,23 @@ PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *
             for (uint i = 0; i < LANE_DIMS / 2; i++)
                 values[j][i] = from[i];
         }
-        float score = 0.0f;
-#pragma unroll
-        for (uint j = 0; j < HEAD_DIM / 32; j++)
-            score += dot8(keys[j], q + 8 * j);
-        load_keys(k, first + TEAM_WARPS * 8, c1, c->lane, keys); /* of the next turn */
-        score += ptx_shuffle_xor(score, 1);
-        score += ptx_shuffle_xor(score, 2);
-        if (first + c->lane / 4 >= c1)
-            score = -INFINITY;
-        float best = score;
-#pragma unroll
-        for (uint mask = 4; mask < 32; mask <<= 1)
-            best = fmax(best, ptx_shuffle_xor(best, mask));
-        const float new_top = fmax(top, best), shrink = ptx_exp(top - new_top);
-        const float weight = ptx_exp(score - new_top);
-        float sum = weight;
-#pragma unroll
-        for (uint mask = 4; mask < 32; mask <<= 1)
-            sum += ptx_shuffle_xor(sum, mask);
-        total = total * shrink + sum;
-        top = new_top;
-#pragma unroll
-        for (uint i = 0; i < LANE_DIMS; i++)
-            acc[i] *= shrink;
-#pragma unroll
-        for (uint j = 0; j < 8; j++) {
-            const float w = ptx_shuffle(weight, 4 * j);
-#pragma unroll
-            for (uint i = 0; i < LANE_DIMS; i++)
-                acc[i] = fma(w, half_of_pair(values[j][i / 2], i & 1), acc[i]);
-        }
+        const float score = score_of(keys, q);
+        load_keys(k, first + TEAM_WARPS * TURN_CELLS, c1, c->lane, keys); /* of the next turn */
+        add_values(score, c1 - first, c->lane, values, f);
     }
+}
+
+/* What the warps of a team found, together. */
+PTX_INLINE void merge_team(const struct ctx *c, const struct found *f, __global uchar *out, bool split)
+{
+    const uint team = c->warp / TEAM_WARPS, warp_of_team = c->warp % TEAM_WARPS;
     __local float *mine = (__local float *)c->body + c->warp * (HEAD_DIM + 2);
 #pragma unroll
     for (uint i = 0; i < LANE_DIMS; i++)
-        mine[c->lane * LANE_DIMS + i] = acc[i];
+        mine[c->lane * LANE_DIMS + i] = f->acc[i];
     if (c->lane == 0) {
-        mine[HEAD_DIM] = top;
-        mine[HEAD_DIM + 1] = total;
+        mine[HEAD_DIM] = f->top;
+        mine[HEAD_DIM + 1] = f->total;
     }
     team_barrier(team);
     const __local float *all = (const __local float *)c->body + team * TEAM_WARPS * (HEAD_DIM + 2);
@@ -168,6 +217,18 @@ PTX_INLINE __global uchar *part_at(const struct ctx *c, uint row, uint head, uin
 {
     return c->work + AT_PARTS +
            (ulong)((row * N_HEAD + head) * MAX_SPLITS + split) * (HEAD_DIM + 4) * 4;
+}
+
+/* A row's head by a team. */
+PTX_INLINE void attend(const struct ctx *c, const __global struct decode_layer *layer, uint row,
+                       uint head, uint c0, uint c1, __global uchar *out, bool split)
+{
+    float q[HEAD_DIM / 4];
+    struct found f;
+    load_query(c, row, head, q);
+    find_nothing(&f);
+    attend_cells(c, layer, row, head, c0, c1, q, &f);
+    merge_team(c, &f, out, split);
 }
 
 PTX_INLINE void attention_phase(struct ctx *c, const __global struct decode_layer *layer)

@@ -4,7 +4,8 @@
  * Defined by the host, for all of them: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT
  * N_CTX N_VOCAB MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the
  * offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H of arrays with a row for each
- * sequence; by the kernel's file: NUMBERS_ARE_HALVES. Sources: Su et al. 2021 (rotation).
+ * sequence; by the kernel's file: NUMBERS_ARE_HALVES, and FEEDERS: 32 when a warp beside the THREADS
+ * items feeds a ring (decode_ring.h), else 0. Sources: Su et al. 2021 (rotation).
  */
 #ifndef OINFER_KERNELS_DECODE_COMMON_H
 #define OINFER_KERNELS_DECODE_COMMON_H
@@ -20,6 +21,24 @@
 
 #define IS_FLOAT(type) ((type) == DT_F32 || (type) == DT_F16 || (type) == DT_BF16)
 #define ANY_FLOAT (IS_FLOAT(TYPE_A) || IS_FLOAT(TYPE_B) || IS_FLOAT(TYPE_C))
+
+/* A barrier of the THREADS items of the group. */
+PTX_INLINE void group_barrier(void)
+{
+    if (FEEDERS == 0)
+        barrier(CLK_LOCAL_MEM_FENCE);
+    else
+        __asm__ volatile("bar.sync 1, %0;" : : "n"(THREADS) : "memory");
+}
+
+/* The same, for what is in global memory too. */
+PTX_INLINE void group_barrier_all(void)
+{
+    if (FEEDERS == 0)
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    else
+        group_barrier();
+}
 
 /* What an item of a one-launch decode kernel carries through all phases. */
 struct ctx {
@@ -40,11 +59,13 @@ struct ctx {
     __local uint *words; /* [DECODE_WORDS] */
 };
 
-/* Words in local memory: two for waits in turn; of each row its token, position and slot. */
-#define DECODE_WORDS   (2 + 3 * DECODE_ROWS)
+/* Words in local memory: two for waits in turn; of each row its token, position and slot; not 0 when
+ * the groups did not meet. */
+#define DECODE_WORDS   (3 + 3 * DECODE_ROWS)
 #define ROW_TOKEN(r)   (2 + (r))
 #define ROW_POSITION(r) (2 + DECODE_ROWS + (r))
 #define ROW_SLOT(r)    (2 + 2 * DECODE_ROWS + (r))
+#define WORD_LOST      (2 + 3 * DECODE_ROWS)
 
 /* ---- places, and numbers that other groups wrote ---- */
 
@@ -124,7 +145,7 @@ PTX_INLINE float fresh(const __global float *p)
 /* All stores of the group so far are seen by whoever waited for this arrival. */
 PTX_INLINE void arrive(struct ctx *c)
 {
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    group_barrier_all();
     if (c->thread == 0)
         __asm__ volatile("red.release.gpu.global.add.u32 [%0], 1;"
                          :
@@ -163,11 +184,13 @@ PTX_INLINE bool wait_all(struct ctx *c)
             if ((spin & 1023) == 1023 && *(volatile __global uint *)(c->control + DECODE_DEAD) != 0)
                 break;
         }
-        if (dead)
+        if (dead) {
             *(volatile __global uint *)(c->control + DECODE_DEAD) = 1;
+            *(volatile __local uint *)(c->words + WORD_LOST) = 1;
+        }
         *word = dead;
     }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    group_barrier_all();
     return *word == 0;
 }
 
@@ -254,7 +277,7 @@ PTX_INLINE void next_tokens(const struct ctx *c, uint t)
             }
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    group_barrier();
 }
 
 /* The row that the embedding has for a row's token. */
@@ -275,7 +298,7 @@ PTX_INLINE void embed_own(const struct ctx *c, uint i0, uint i1)
     }
 }
 
-/* Tokens, positions and slots of the rows of a launch, to local memory. */
+/* Tokens, positions and slots of the rows of a launch, to local memory; seen after a barrier. */
 PTX_INLINE void keep_rows(const struct ctx *c, struct decode_params p)
 {
 #pragma unroll
@@ -286,7 +309,8 @@ PTX_INLINE void keep_rows(const struct ctx *c, struct decode_params p)
         c->words[ROW_POSITION(r)] = p.position[r];
         c->words[ROW_SLOT(r)] = p.slot[r];
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (c->thread == 0)
+        c->words[WORD_LOST] = 0;
 }
 
 /* One of the calls, by a dtype that is one of the model's. */

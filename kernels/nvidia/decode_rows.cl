@@ -11,6 +11,7 @@
  * -DAT_SQUARES=2686976 -DTEAM=4.
  */
 #define NUMBERS_ARE_HALVES 1
+#define FEEDERS 0
 #include "nvidia/decode_tiles.h"
 
 #define QKV_TILES  ((Q_ROWS + 2 * KV_ROWS) / TILE_ROWS)
@@ -165,6 +166,7 @@ KERNEL(THREADS) void decode_rows(const __global uchar *w0, const __global uchar 
         floats,
         words};
     keep_rows(&c, p);
+    group_barrier();
     if (p.n_tokens == 0) {
         arrive(&c);
         wait_all(&c);

@@ -468,10 +468,10 @@ PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_par
     for (uint slice = 0; slice < SLICES(k); slice++) {
         if (slice > 0) {
             begin_slice(c, parts, n_parts, k, pairs, s, slice);
-            barrier(CLK_LOCAL_MEM_FENCE); /* the slice before is read */
+            group_barrier(); /* the slice before is read */
         }
         stage(c, k, input, norm, slice);
-        barrier(CLK_LOCAL_MEM_FENCE);
+        group_barrier();
         if (input == INPUT_EMBEDDED && slice + 1 == SLICES(k))
             find_inverse_rms(c, true);
 #pragma unroll 1
@@ -485,7 +485,7 @@ PTX_INLINE void run_linear(const struct ctx *c, const __global struct decode_par
             }
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    group_barrier();
 }
 
 /* Sum of row r of the group's tile i for a sequence, over the warps that had a part of it. */

@@ -80,11 +80,7 @@ PTX_INLINE void bulk_expect(const struct ring *r, uint n)
 
 PTX_INLINE void bulk_arrive(const struct ring *r, uint n)
 {
-    __asm__ volatile("{\n\t.reg .b64 state;\n\t"
-                     "mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n\t}"
-                     :
-                     : "r"(ring_full(r)), "r"(n)
-                     : "memory");
+    mbarrier_expect(ring_full(r), n);
 }
 
 PTX_INLINE void bulk_box(const struct ring *r, uint to, const __global uchar *map, uint column, uint line)
