@@ -157,6 +157,8 @@ static enum status build(struct fused_plan *f, const struct decode_shape *s, con
         if (status != ST_OK)
             return status;
         p->items = threads + feeders;
+        if (feeders > 0)
+            kernel_expect_work_group(p->kernel, p->items);
         if (kernel_max_work_group(p->kernel) >= p->items)
             return ST_OK;
         kernel_close(p->kernel);

@@ -191,18 +191,22 @@ PTX_INLINE struct cut cut_of(const struct ctx *c, uint warp, uint chunks, uint r
     return cut;
 }
 
-/* The lanes' sums of a row group meet. Warp w of row group g has slot g + w, which is unlike all
- * others, because warps are in the order of the units. */
+/* The lanes' sums of a row group meet: 8 lanes end up with each of the 4 rows. Warp w of row group g has
+ * slot g + w, which is unlike all others, because warps are in the order of the units. */
 PTX_INLINE void put_sums(const struct ctx *c, uint local_g, float acc[4])
 {
-    __local float *out = SUMS(c) + (local_g + c->warp) * 4;
+    const bool second = c->lane & 16, odd = c->lane & 8;
+    const float a = (second ? acc[2] : acc[0]) + ptx_shuffle_xor(second ? acc[0] : acc[2], 16);
+    const float b = (second ? acc[3] : acc[1]) + ptx_shuffle_xor(second ? acc[1] : acc[3], 16);
+    float sum = (odd ? b : a) + ptx_shuffle_xor(odd ? a : b, 8);
 #pragma unroll
-    for (uint r = 0; r < 4; r++) {
-        const float sum = warp_sum(acc[r]);
-        if (c->lane == r)
-            out[r] = sum;
+    for (uint mask = 4; mask > 0; mask >>= 1)
+        sum += ptx_shuffle_xor(sum, mask);
+    if (c->lane % 8 == 0)
+        SUMS(c)[(local_g + c->warp) * 4 + c->lane / 8] = sum;
+#pragma unroll
+    for (uint r = 0; r < 4; r++)
         acc[r] = 0.0f;
-    }
 }
 
 /* Sum of row r of the group's row group local_g, over the warps that had a part of it. */
