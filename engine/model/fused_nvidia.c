@@ -131,11 +131,11 @@ static void print_defines(const struct fused_plan *f, const struct decode_shape 
     const struct work_layout w = lay_out_work(s, f->n_groups);
     snprintf(out, DEFINES_BYTES,
              "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
-             "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DMAX_K=%u -DMAX_SPLITS=%u "
+             "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DN_GROUPS=%u -DMAX_K=%u -DMAX_SPLITS=%u "
              "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_XB=%llu "
              "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu -DAT_SQUARES=%llu %s",
              threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim,
-             s->n_rot, s->n_ctx, s->n_vocab, s->max_k, splits_of(s, f->n_groups), s->types[0],
+             s->n_rot, s->n_ctx, s->n_vocab, f->n_groups, s->max_k, splits_of(s, f->n_groups), s->types[0],
              s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
              (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.numbers,
              (unsigned long long)w.q, (unsigned long long)w.att, (unsigned long long)w.parts,
@@ -356,7 +356,8 @@ static enum status open_ring(struct fused_plan *f, const struct decode_model *m,
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes && status == ST_OK && !f->one.kernel;
          i++) {
         char more[96];
-        snprintf(more, sizeof more, "-DTEAM=0 -DMAX_SLOTS=%u -DLOCAL_BYTES=%u",
+        snprintf(more, sizeof more, "-DTEAM=0 -DFEEDERS=%u -DMAX_SLOTS=%u -DLOCAL_BYTES=%u",
+                 FEEDERS,
                  row_group_slots(&m->shape, f->n_groups), sizes[i]);
         status =
             build(f, &m->shape, "nvidia/decode_ring.cl", "decode_ring", FEEDERS, more, &f->one, e);

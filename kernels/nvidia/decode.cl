@@ -18,7 +18,7 @@
  * decode_ring.cl does the same with weights streamed through local memory, decode_rows.cl for several
  * sequences.
  * Checked with: -DTHREADS=512 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
- * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=64 -DMAX_K=512 -DMAX_SPLITS=8 -DTEAM=0
+ * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DN_GROUPS=8 -DMAX_SLOTS=64 -DMAX_K=512 -DMAX_SPLITS=8 -DTEAM=0
  * -DTYPE_A=2 -DTYPE_B=14 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192 -DAT_Q=16384
  * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
  */
@@ -47,7 +47,7 @@ KERNEL(THREADS) void decode(const __global uchar *w0, const __global uchar *w1,
         control,
         p.settings,
         (uint)get_group_id(0),
-        (uint)get_num_groups(0),
+        N_GROUPS,
         (uint)get_local_id(0),
         (uint)get_local_id(0) & 31,
         (uint)get_local_id(0) >> 5,

@@ -2,7 +2,7 @@
  * meetings of the groups, the ends of the qkv and head phases, and attention (decode_attend.h).
  *
  * Defined by the host, for all of them: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT
- * N_CTX N_VOCAB MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the
+ * N_CTX N_VOCAB N_GROUPS MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the
  * offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H of arrays with a row for each
  * sequence; by the kernel's file: NUMBERS_ARE_HALVES, and FEEDERS: 32 when a warp beside the THREADS
  * items feeds a ring (decode_ring.h), else 0. Sources: Su et al. 2021 (rotation).
@@ -50,7 +50,7 @@ struct ctx {
     __global uchar *work;
     __global uint *control;
     struct decode_settings p;
-    uint group, n_groups, thread, lane, warp;
+    uint group, n_groups, thread, lane, warp; /* n_groups: N_GROUPS, so that divisions are cheap */
     uint target; /* arrivals to wait for */
     uint turn;   /* of the two words that tell the group what its first item saw */
     uint n_rows; /* sequences */

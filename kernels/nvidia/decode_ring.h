@@ -1,9 +1,8 @@
 /* Linear phases and attention of the one-launch decode kernel, fed through rings in local memory.
  *
- * Beside the THREADS items a warp of 32 feeders copies what the phases will read, in the order in which
- * they will read it: the units of a warp's share of each matrix, and the cells that were there before the
- * launch. Each warp has a ring of STAGES stages, filled by one lane of the feeders, and two barriers a
- * stage: `full` counts the bytes that arrive, `empty` the warp's leaving. Nothing that is copied depends
+ * Beside the THREADS items FEEDERS more copy what the phases will read, in the order in which they will
+ * read it: the units of a warp's share of each matrix, and the cells that were there before the launch.
+ * Each warp has a ring of STAGES stages, filled by one lane of the feeders, and two barriers a stage: `full` counts the bytes that arrive, `empty` the warp's leaving. Nothing that is copied depends
  * on the launch, so copies go on while the groups wait for one another: memory is never idle as long as
  * the phases use up in time what it brings.
  *   weights in LAYOUT_R4   a stage is a chunk of 32 blocks of 4 rows, as it lies
@@ -14,12 +13,15 @@
 #ifndef OINFER_KERNELS_DECODE_RING_H
 #define OINFER_KERNELS_DECODE_RING_H
 
-#define FEEDERS       32
+#ifndef FEEDERS
+#define FEEDERS       128 /* warps of them start copies side by side: one alone would be too slow */
+#endif
+#define FEED_WARPS    (FEEDERS / 32)
 #define FLOATS        (TYPE_A == DT_F32 || TYPE_A == DT_F16 || TYPE_A == DT_BF16) /* then of one dtype */
 #define HALF_VECTORS  FLOATS
 #define FLOAT_BYTES   (TYPE_A == DT_F32 ? 4 : 2)
 #ifndef PIECE_BYTES
-#define PIECE_BYTES   1024
+#define PIECE_BYTES   2048
 #endif
 #define CHUNK_COLUMNS (FLOATS ? PIECE_BYTES / FLOAT_BYTES : 1024)
 #include "nvidia/decode_vectors.h"
@@ -99,10 +101,21 @@ PTX_INLINE void bulk_copy(uint to, const __global uchar *from, uint n, uint barr
                      : "memory");
 }
 
+/* The same for what is read once a token: the second cache keeps other things rather. */
+PTX_INLINE void bulk_copy_once(uint to, const __global uchar *from, uint n, uint barrier_, ulong policy)
+{
+    __asm__ volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                     :
+                     : "r"(to), "l"(from), "r"(n), "r"(barrier_), "l"(policy)
+                     : "memory");
+}
+
 /* What of a warp's stream comes next. */
 enum feed_phase { FEED_QKV, FEED_CELLS, FEED_O, FEED_GATE_UP, FEED_DOWN, FEED_HEAD, FEED_END };
 
 struct feed {
+    ulong policy; /* of the second cache, for weights */
     uint token, layer, phase;
     uint left; /* stages of the phase */
     /* a matrix: the next unit, the sizes of its rows, and the part that it lies in */
@@ -218,9 +231,9 @@ PTX_INLINE void feed_floats(const struct feed *f, uint to, uint full)
     mbarrier_expect(full, 4 * bytes);
 #pragma unroll
     for (uint i = 0; i < 4; i++)
-        bulk_copy(to + i * PIECE_BYTES,
-                  f->at + ((ulong)min(row + i, f->rows - 1) * f->k + first) * FLOAT_BYTES, bytes,
-                  full);
+        bulk_copy_once(to + i * PIECE_BYTES,
+                       f->at + ((ulong)min(row + i, f->rows - 1) * f->k + first) * FLOAT_BYTES,
+                       bytes, full, f->policy);
 }
 
 PTX_INLINE void feed_keys_or_values(const struct ctx *c, struct feed *f, uint to, uint full)
@@ -248,7 +261,8 @@ PTX_INLINE void feed_unit(const struct ctx *c, struct feed *f, uint to, uint ful
         if (TYPE_B != 255)
             *type = f->type;
         mbarrier_expect(full, bytes);
-        bulk_copy(to, f->at + (ulong)(f->g - f->part_g0) * f->group_bytes + at, bytes, full);
+        bulk_copy_once(to, f->at + (ulong)(f->g - f->part_g0) * f->group_bytes + at, bytes, full,
+                       f->policy);
     }
     if (++f->chunk == f->chunks) {
         f->chunk = 0;
@@ -267,15 +281,17 @@ PTX_INLINE uint ptx_ballot(bool v)
     return r;
 }
 
-/* The work of the warp of feeders: lane w fills the ring of warp w. When the groups have not met, it ends
- * once what it began has arrived. */
+/* The work of feeders: lane l of warp f fills the ring of warp l * FEED_WARPS + f. When the groups have
+ * not met, it ends once what it began has arrived. */
 PTX_INLINE void feed_all(const struct ctx *c, const struct rings *r, uint n_tokens)
 {
     struct feed f;
     f.token = f.layer = f.item = f.left = 0;
     f.phase = FEED_END;
-    const uint warp = min(c->lane, (uint)WARPS - 1);
-    if (c->lane < WARPS && n_tokens > 0) {
+    __asm__("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(f.policy));
+    const uint of_lane = c->lane * FEED_WARPS + c->warp - WARPS;
+    const uint warp = min(of_lane, (uint)WARPS - 1);
+    if (of_lane < WARPS && n_tokens > 0) {
         f.phase = FEED_QKV;
         feed_linear(c, warp, &f);
         feed_find(c, r, warp, n_tokens, &f);
@@ -308,7 +324,7 @@ PTX_INLINE void feed_all(const struct ctx *c, const struct rings *r, uint n_toke
             }
         }
     }
-    for (stage = 0; stage < min(n, (uint)STAGES) && c->lane < WARPS; stage++)
+    for (stage = 0; stage < min(n, (uint)STAGES); stage++)
         mbarrier_wait(ring_full(r, warp, stage), (n - 1 - stage) / STAGES & 1);
 }
 

@@ -5,7 +5,7 @@
  * follows it, so that groups only copy them into local memory; products are made by the matrix units
  * (decode_tiles.h). In the work buffer the rows of an array, one for each sequence, follow one another.
  * Checked with: -DTHREADS=384 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
- * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=20 -DMAX_K=512 -DMAX_SPLITS=8
+ * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DN_GROUPS=8 -DMAX_SLOTS=20 -DMAX_K=512 -DMAX_SPLITS=8
  * -DMAX_ROWS=16 -DMAX_SLICE=256 -DTYPE_A=2 -DTYPE_B=1 -DTYPE_C=255 -DOP_DTYPE=14
  * -DAT_X=0 -DAT_XB=32768 -DAT_Q=65536 -DAT_ATT=131072 -DAT_PARTS=262144 -DAT_H=2621440
  * -DAT_SQUARES=2686976 -DTEAM=4.
@@ -155,7 +155,7 @@ KERNEL(THREADS) void decode_rows(const __global uchar *w0, const __global uchar 
         control,
         p.settings,
         (uint)get_group_id(0),
-        (uint)get_num_groups(0),
+        N_GROUPS,
         (uint)get_local_id(0),
         (uint)get_local_id(0) & 31,
         (uint)get_local_id(0) >> 5,
