@@ -21,7 +21,7 @@
 #define FEW_ROWS      8   /* sequences */
 #define MANY_TEAM     4   /* warps for one head of one sequence, when there are many */
 #define MIN_SLICE     512 /* columns of a slice of decode_rows.cl */
-#define FEEDERS       32  /* items of decode_ring.cl beside those */
+#define RING_THREADS  256 /* of decode_ring.cl, and as many feeders beside them */
 #define TILE_ROWS     16
 #define SMALL_LOCAL   (47u << 10) /* bytes of local memory that any kernel may name */
 #define LOCAL_REST    1024        /* of it for small things */
@@ -129,38 +129,42 @@ static void print_defines(const struct fused_plan *f, const struct decode_shape 
                           uint32_t threads, const char *more, char out[DEFINES_BYTES])
 {
     const struct work_layout w = lay_out_work(s, f->n_groups);
-    snprintf(out, DEFINES_BYTES,
-             "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
-             "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DN_GROUPS=%u -DMAX_K=%u -DMAX_SPLITS=%u "
-             "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_XB=%llu "
-             "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu -DAT_SQUARES=%llu %s",
-             threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim,
-             s->n_rot, s->n_ctx, s->n_vocab, f->n_groups, s->max_k, splits_of(s, f->n_groups), s->types[0],
-             s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
-             (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.numbers,
-             (unsigned long long)w.q, (unsigned long long)w.att, (unsigned long long)w.parts,
-             (unsigned long long)w.h, (unsigned long long)w.squares, more);
+    snprintf(
+        out, DEFINES_BYTES,
+        "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
+        "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DN_GROUPS=%u -DMAX_K=%u -DMAX_SPLITS=%u "
+        "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_XB=%llu "
+        "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu -DAT_SQUARES=%llu %s",
+        threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim, s->n_rot,
+        s->n_ctx, s->n_vocab, f->n_groups, s->max_k, splits_of(s, f->n_groups), s->types[0],
+        s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
+        (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.numbers,
+        (unsigned long long)w.q, (unsigned long long)w.att, (unsigned long long)w.parts,
+        (unsigned long long)w.h, (unsigned long long)w.squares, more);
 }
 
-/* MAX_THREADS to a group, or 256 where the registers of the device do not hold them, and `feeders`.
- */
+/* For groups of `items`, `threads` of which do the phases. ST_UNSUPPORTED: it does not build. */
+static enum status build_for(struct fused_plan *f, const struct decode_shape *s, const char *file,
+                             const char *entry, uint32_t threads, uint32_t items, const char *more,
+                             struct program *p, struct err *e)
+{
+    char defines[DEFINES_BYTES];
+    print_defines(f, s, threads, more, defines);
+    enum status status = kernel_open(f->device, file, defines, entry, &p->kernel, e);
+    if (status == ST_BUILD)
+        return err_set(e, ST_UNSUPPORTED, "%s", e ? e->text : "");
+    p->items = items;
+    return status;
+}
+
+/* For MAX_THREADS to a group, or 256 where the device says that its registers do not hold them. */
 static enum status build(struct fused_plan *f, const struct decode_shape *s, const char *file,
-                         const char *entry, uint32_t feeders, const char *more, struct program *p,
-                         struct err *e)
+                         const char *entry, const char *more, struct program *p, struct err *e)
 {
     for (uint32_t threads = MAX_THREADS; threads >= 256; threads -= 128) {
-        char defines[DEFINES_BYTES];
-        print_defines(f, s, threads, more, defines);
-        enum status status = kernel_open(f->device, file, defines, entry, &p->kernel, e);
-        if (status == ST_BUILD)
-            return err_set(e, ST_UNSUPPORTED, "%s", e ? e->text : "");
-        if (status != ST_OK)
+        enum status status = build_for(f, s, file, entry, threads, threads, more, p, e);
+        if (status != ST_OK || kernel_max_work_group(p->kernel) >= threads)
             return status;
-        p->items = threads + feeders;
-        if (feeders > 0)
-            kernel_expect_work_group(p->kernel, p->items);
-        if (kernel_max_work_group(p->kernel) >= p->items)
-            return ST_OK;
         kernel_close(p->kernel);
         p->kernel = NULL;
     }
@@ -312,9 +316,17 @@ static enum status open_rows_in(struct fused_plan *f, const struct decode_model 
         return refuse(e, "the device has too little local memory for several sequences");
     snprintf(more, sizeof more, "-DMAX_ROWS=%u -DMAX_SLOTS=%u -DMAX_SLICE=%u -DTEAM=%u", n,
              slots_of(&m->shape, f->n_groups), slice, team);
-    enum status status = build(f, &m->shape, "nvidia/decode_rows.cl", "decode_rows", 0, more, p, e);
+    enum status status = build(f, &m->shape, "nvidia/decode_rows.cl", "decode_rows", more, p, e);
     p->max_rows = n;
     return status == ST_OK ? try_program(f, m, p, e) : status;
+}
+
+/* A kernel for one sequence, which needs all its items, whatever less the driver says it may have.
+ */
+static enum status try_one(struct fused_plan *f, const struct decode_model *m, struct err *e)
+{
+    kernel_expect_work_group(f->one.kernel, f->one.items);
+    return try_program(f, m, &f->one, e);
 }
 
 /* Closes a program that could not be opened for want of support; other failures pass. */
@@ -356,13 +368,12 @@ static enum status open_ring(struct fused_plan *f, const struct decode_model *m,
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes && status == ST_OK && !f->one.kernel;
          i++) {
         char more[96];
-        snprintf(more, sizeof more, "-DTEAM=0 -DFEEDERS=%u -DMAX_SLOTS=%u -DLOCAL_BYTES=%u",
-                 FEEDERS,
+        snprintf(more, sizeof more, "-DTEAM=0 -DMAX_SLOTS=%u -DLOCAL_BYTES=%u",
                  row_group_slots(&m->shape, f->n_groups), sizes[i]);
-        status =
-            build(f, &m->shape, "nvidia/decode_ring.cl", "decode_ring", FEEDERS, more, &f->one, e);
+        status = build_for(f, &m->shape, "nvidia/decode_ring.cl", "decode_ring", RING_THREADS,
+                           2 * RING_THREADS, more, &f->one, e);
         if (status == ST_OK)
-            status = try_program(f, m, &f->one, e);
+            status = try_one(f, m, e);
         status = do_without(&f->one, status);
     }
     return status;
@@ -375,9 +386,10 @@ static enum status open_one(struct fused_plan *f, const struct decode_model *m, 
         char more[48];
         snprintf(more, sizeof more, "-DTEAM=0 -DMAX_SLOTS=%u",
                  row_group_slots(&m->shape, f->n_groups));
-        status = build(f, &m->shape, "nvidia/decode.cl", "decode", 0, more, &f->one, e);
+        status = build_for(f, &m->shape, "nvidia/decode.cl", "decode", MAX_THREADS, MAX_THREADS,
+                           more, &f->one, e);
         if (status == ST_OK)
-            status = try_program(f, m, &f->one, e);
+            status = try_one(f, m, e);
         status = do_without(&f->one, status);
     }
     f->one.max_rows = 1;

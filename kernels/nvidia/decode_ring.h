@@ -1,8 +1,8 @@
 /* Linear phases and attention of the one-launch decode kernel, fed through rings in local memory.
  *
- * Beside the THREADS items FEEDERS more copy what the phases will read, in the order in which they will
- * read it: the units of a warp's share of each matrix, and the cells that were there before the launch.
- * Each warp has a ring of STAGES stages, filled by one lane of the feeders, and two barriers a stage: `full` counts the bytes that arrive, `empty` the warp's leaving. Nothing that is copied depends
+ * Beside each warp of the THREADS items there is one of feeders, which copies what that warp will read, in
+ * the order in which it will read it: the units of its share of each matrix, and the cells that were there
+ * before the launch. Each of these pairs has a ring of STAGES stages, and two barriers a stage: `full` counts the bytes that arrive, `empty` the warp's leaving. Nothing that is copied depends
  * on the launch, so copies go on while the groups wait for one another: memory is never idle as long as
  * the phases use up in time what it brings.
  *   weights in LAYOUT_R4   a stage is a chunk of 32 blocks of 4 rows, as it lies
@@ -13,10 +13,7 @@
 #ifndef OINFER_KERNELS_DECODE_RING_H
 #define OINFER_KERNELS_DECODE_RING_H
 
-#ifndef FEEDERS
-#define FEEDERS       128 /* warps of them start copies side by side: one alone would be too slow */
-#endif
-#define FEED_WARPS    (FEEDERS / 32)
+#define FEEDERS       THREADS
 #define FLOATS        (TYPE_A == DT_F32 || TYPE_A == DT_F16 || TYPE_A == DT_BF16) /* then of one dtype */
 #define HALF_VECTORS  FLOATS
 #define FLOAT_BYTES   (TYPE_A == DT_F32 ? 4 : 2)
@@ -78,17 +75,23 @@ PTX_INLINE void ring_open(const struct rings *r, uint thread)
 
 /* ---- the feeders ---- */
 
-/* Is the phase of this parity complete? */
-PTX_INLINE bool mbarrier_test(uint at, uint parity)
+/* A place that was read, as one that the compiler knows to be the same in all lanes. */
+PTX_INLINE ulong uniform_place(ulong place)
+{
+    return (ulong)ptx_uniform((uint)(place >> 32)) << 32 | ptx_uniform((uint)place);
+}
+
+/* Whether the phase of this parity is complete, after a while. */
+PTX_INLINE bool mbarrier_try(uint at, uint parity)
 {
     uint done;
     __asm__ volatile("{\n\t.reg .pred p;\n\t"
-                     "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
                      "selp.u32 %0, 1, 0, p;\n\t}"
                      : "=r"(done)
                      : "r"(at), "r"(parity)
                      : "memory");
-    return done != 0;
+    return ptx_uniform(done) != 0;
 }
 
 /* Copies n bytes, a multiple of 16 as both addresses are, whose arrival the barrier counts. */
@@ -116,7 +119,7 @@ enum feed_phase { FEED_QKV, FEED_CELLS, FEED_O, FEED_GATE_UP, FEED_DOWN, FEED_HE
 
 struct feed {
     ulong policy; /* of the second cache, for weights */
-    uint token, layer, phase;
+    uint slot, token, layer, phase;
     uint left; /* stages of the phase */
     /* a matrix: the next unit, the sizes of its rows, and the part that it lies in */
     const __global struct decode_part *parts;
@@ -132,12 +135,14 @@ PTX_INLINE void feed_part(const struct ctx *c, struct feed *f)
 {
     const __global struct decode_part *part = f->parts;
     f->part_g0 = 0;
-    for (uint i = 0; i + 1 < f->n_parts && f->g >= f->part_g0 + ROW_GROUPS(part); i++, part++)
-        f->part_g0 += ROW_GROUPS(part);
-    f->part_g1 = f->part_g0 + ROW_GROUPS(part);
-    f->type = part->type;
-    f->rows = part->rows;
-    f->at = weight_at_place(c, part->at);
+    f->part_g1 = ptx_uniform(ROW_GROUPS(part));
+    for (uint i = 0; i + 1 < f->n_parts && f->g >= f->part_g1; i++) {
+        f->part_g0 = f->part_g1;
+        f->part_g1 += ptx_uniform(ROW_GROUPS(++part));
+    }
+    f->type = ptx_uniform(part->type);
+    f->rows = ptx_uniform(part->rows);
+    f->at = weight_at_place(c, uniform_place(part->at));
     if (FLOATS)
         return;
     BY_TYPE(f->type, f->chunk_bytes = R4_BYTES(TYPE_A, R4_CHUNK),
@@ -228,6 +233,8 @@ PTX_INLINE void feed_floats(const struct feed *f, uint to, uint full)
     const uint first = f->chunk * CHUNK_COLUMNS, g = f->g - f->part_g0;
     const uint bytes = min((uint)CHUNK_COLUMNS, f->k - first) * FLOAT_BYTES;
     const uint row = f->phase == FEED_GATE_UP ? g / 2 * 4 + g % 2 * N_FF : g * 4;
+    if (!ptx_elect())
+        return;
     mbarrier_expect(full, 4 * bytes);
 #pragma unroll
     for (uint i = 0; i < 4; i++)
@@ -239,11 +246,14 @@ PTX_INLINE void feed_floats(const struct feed *f, uint to, uint full)
 PTX_INLINE void feed_keys_or_values(const struct ctx *c, struct feed *f, uint to, uint full)
 {
     const __global struct decode_layer *layer = c->layers + f->layer;
-    const __global half *cells = cells_at_place(c, f->values ? layer->v : layer->k) +
-                                 cells_of(c->words[ROW_SLOT(0)], f->head);
+    const __global half *cells =
+        cells_at_place(c, uniform_place(f->values ? layer->v : layer->k)) +
+        cells_of(f->slot, f->head);
     const uint bytes = min((uint)TURN_CELLS, f->end - f->cell) * CELL_BYTES;
-    mbarrier_expect(full, bytes);
-    bulk_copy(to, (const __global uchar *)(cells + (ulong)f->cell * HEAD_DIM), bytes, full);
+    if (ptx_elect()) {
+        mbarrier_expect(full, bytes);
+        bulk_copy(to, (const __global uchar *)(cells + (ulong)f->cell * HEAD_DIM), bytes, full);
+    }
     f->cell += f->values ? WARPS * TURN_CELLS : 0;
     f->values = !f->values;
 }
@@ -258,11 +268,13 @@ PTX_INLINE void feed_unit(const struct ctx *c, struct feed *f, uint to, uint ful
     } else {
         const uint at = f->chunk * f->chunk_bytes;
         const uint bytes = f->chunk + 1 < f->chunks ? f->chunk_bytes : f->group_bytes - at;
-        if (TYPE_B != 255)
-            *type = f->type;
-        mbarrier_expect(full, bytes);
-        bulk_copy_once(to, f->at + (ulong)(f->g - f->part_g0) * f->group_bytes + at, bytes, full,
-                       f->policy);
+        const __global uchar *from = f->at + (ulong)(f->g - f->part_g0) * f->group_bytes + at;
+        if (ptx_elect()) {
+            if (TYPE_B != 255)
+                *type = f->type;
+            mbarrier_expect(full, bytes);
+            bulk_copy_once(to, from, bytes, full, f->policy);
+        }
     }
     if (++f->chunk == f->chunks) {
         f->chunk = 0;
@@ -270,60 +282,46 @@ PTX_INLINE void feed_unit(const struct ctx *c, struct feed *f, uint to, uint ful
     }
 }
 
-PTX_INLINE uint ptx_ballot(bool v)
+/* Waits until a stage is empty. False: the groups have not met. */
+PTX_INLINE bool feed_wait(const struct ctx *c, uint empty, uint parity)
 {
-    uint r;
-    __asm__ volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\t"
-                     "vote.sync.ballot.b32 %0, p, 0xffffffff;\n\t}"
-                     : "=r"(r)
-                     : "r"((uint)v)
-                     : "memory");
-    return r;
+    while (!mbarrier_try(empty, parity))
+        if (ptx_uniform(*(volatile __local uint *)(c->words + WORD_LOST)) != 0)
+            return false;
+    return true;
 }
 
-/* The work of feeders: lane l of warp f fills the ring of warp l * FEED_WARPS + f. When the groups have
- * not met, it ends once what it began has arrived. */
+/* The work of a warp of feeders: fills the ring of one warp. When the groups have not met, it ends once
+ * what it began has arrived. */
 PTX_INLINE void feed_all(const struct ctx *c, const struct rings *r, uint n_tokens)
 {
-    struct feed f;
-    f.token = f.layer = f.item = f.left = 0;
-    f.phase = FEED_END;
-    __asm__("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(f.policy));
-    const uint of_lane = c->lane * FEED_WARPS + c->warp - WARPS;
-    const uint warp = min(of_lane, (uint)WARPS - 1);
-    if (of_lane < WARPS && n_tokens > 0) {
-        f.phase = FEED_QKV;
-        feed_linear(c, warp, &f);
-        feed_find(c, r, warp, n_tokens, &f);
-    }
+    const uint warp = ptx_uniform(c->warp) - WARPS;
     uint stage = 0, parity = 1, n = 0;
-    for (;;) {
-        const bool ready =
-            f.phase != FEED_END && mbarrier_test(ring_empty(r, warp, stage), parity);
-        if (ptx_ballot(f.phase != FEED_END) == 0)
-            return;
-        if (ptx_ballot(ready) == 0) {
-            if (*(volatile __local uint *)(c->words + WORD_LOST) != 0)
-                break;
-            __asm__ volatile("nanosleep.u32 40;" : : : "memory");
-            continue;
-        }
-        if (ready) {
-            const uint to = ptx_local(ring_stage(r, warp, stage));
-            const uint full = ring_full(r, warp, stage);
-            if (f.phase == FEED_CELLS)
-                feed_keys_or_values(c, &f, to, full);
-            else
-                feed_unit(c, &f, to, full, r->types + warp * STAGES + stage);
-            f.left--;
-            feed_find(c, r, warp, n_tokens, &f);
-            n++;
-            if (++stage == STAGES) {
-                stage = 0;
-                parity ^= 1;
-            }
+    struct feed f;
+    if (n_tokens == 0)
+        return;
+    f.slot = ptx_uniform(c->words[ROW_SLOT(0)]);
+    f.token = f.layer = f.item = 0;
+    f.phase = FEED_QKV;
+    __asm__("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(f.policy));
+    feed_linear(c, warp, &f);
+    feed_find(c, r, warp, n_tokens, &f);
+    while (f.phase != FEED_END && feed_wait(c, ring_empty(r, warp, stage), parity)) {
+        const uint to = ptx_local(ring_stage(r, warp, stage)), full = ring_full(r, warp, stage);
+        if (f.phase == FEED_CELLS)
+            feed_keys_or_values(c, &f, to, full);
+        else
+            feed_unit(c, &f, to, full, r->types + warp * STAGES + stage);
+        f.left--;
+        feed_find(c, r, warp, n_tokens, &f);
+        n++;
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
         }
     }
+    if (f.phase == FEED_END)
+        return;
     for (stage = 0; stage < min(n, (uint)STAGES); stage++)
         mbarrier_wait(ring_full(r, warp, stage), (n - 1 - stage) / STAGES & 1);
 }
