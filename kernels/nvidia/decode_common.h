@@ -2,10 +2,10 @@
  * meetings of the groups, the ends of the qkv and head phases, and attention (decode_attend.h).
  *
  * Defined by the host, for all of them: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT
- * N_CTX N_VOCAB N_GROUPS MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding) and the
- * offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H of arrays with a row for each
- * sequence; by the kernel's file: NUMBERS_ARE_HALVES, and FEEDERS: 32 when a warp beside the THREADS
- * items feeds a ring (decode_ring.h), else 0. Sources: Su et al. 2021 (rotation).
+ * N_CTX N_VOCAB N_GROUPS MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding)
+ * and the offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H of arrays with a row for each
+ * sequence; by the kernel's file: NUMBERS_ARE_HALVES, and FEEDERS, the items beside the THREADS that feed
+ * rings (decode_ring.h). Sources: Su et al. 2021 (rotation).
  */
 #ifndef OINFER_KERNELS_DECODE_COMMON_H
 #define OINFER_KERNELS_DECODE_COMMON_H

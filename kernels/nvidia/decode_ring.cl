@@ -1,7 +1,8 @@
 /* decode.cl with weights and cells streamed through local memory (decode_ring.h), and for weights that
  * are floats, all of one dtype.
  * Checked with: -DTHREADS=256 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
- * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=64 -DMAX_K=512 -DMAX_SPLITS=8 -DTEAM=0 -DN_GROUPS=8
+ * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=64 -DMAX_K=512
+ * -DMAX_SPLITS=8 -DTEAM=0 -DN_GROUPS=8
  * -DLOCAL_BYTES=98304 -DTYPE_A=1 -DTYPE_B=255 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192 -DAT_Q=16384
  * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
  */

@@ -2,9 +2,10 @@
  *
  * Beside each warp of the THREADS items there is one of feeders, which copies what that warp will read, in
  * the order in which it will read it: the units of its share of each matrix, and the cells that were there
- * before the launch. Each of these pairs has a ring of STAGES stages, and two barriers a stage: `full` counts the bytes that arrive, `empty` the warp's leaving. Nothing that is copied depends
- * on the launch, so copies go on while the groups wait for one another: memory is never idle as long as
- * the phases use up in time what it brings.
+ * before the launch. Each of these pairs has a ring of STAGES stages, and two barriers a stage: `full`
+ * counts the bytes that arrive, `empty` the warp's leaving. Nothing that is copied depends on the launch,
+ * so copies go on while the groups wait for one another: memory is never idle as long as the phases use
+ * up in time what it brings.
  *   weights in LAYOUT_R4   a stage is a chunk of 32 blocks of 4 rows, as it lies
  *   floats                 PIECE_BYTES of each of 4 rows
  *   cells                  the keys of 8 cells, or their values
@@ -360,6 +361,47 @@ PTX_INLINE void begin_linear(const struct ctx *c, const __global struct decode_p
     (void)parts;
     (void)n_parts;
     s->cut = cut_of(c, c->warp, CHUNKS(k), row_groups, step);
+}
+
+PTX_INLINE void local16(const __local uchar *p, uint *w)
+{
+    const uint4 v = *(const __local uint4 *)p;
+    w[0] = v.x;
+    w[1] = v.y;
+    w[2] = v.z;
+    w[3] = v.w;
+}
+
+PTX_INLINE void local8(const __local uchar *p, uint *w)
+{
+    const uint2 v = *(const __local uint2 *)p;
+    w[0] = v.x;
+    w[1] = v.y;
+}
+
+/* As r4_load, from local memory. */
+PTX_INLINE void r4_load_local(const uint type, const __local uchar *chunk, uint nb, uint lane,
+                              struct r4_raw *raw)
+{
+    const uint j = min(lane, nb - 1);
+#pragma unroll
+    for (uint r = 0; r < 4; r++) {
+        local16(chunk + r4_quants(type, nb, r, 0, j), raw->q[r]);
+        if (R4_IS_Q8(type))
+            local16(chunk + r4_quants(type, nb, r, 1, j), raw->q[r] + 4);
+        if (R4_HIGH(type) == 4)
+            raw->h[r][0] = *(const __local uint *)(chunk + r4_high(type, nb, r, j));
+        if (R4_HIGH(type) == 8)
+            local8(chunk + r4_high(type, nb, r, j), raw->h[r]);
+    }
+    if (R4_SCALES(type) == 16)
+        local16(chunk + r4_scales(type, nb, j), raw->s);
+    else
+        local8(chunk + r4_scales(type, nb, j), raw->s);
+    if (R4_SUPER(type) == 16)
+        local16(chunk + r4_super(type, nb, j), raw->super);
+    if (R4_SUPER(type) == 8)
+        local8(chunk + r4_super(type, nb, j), raw->super);
 }
 
 /* Weight i of 8 of two bytes, or 4 of four. */

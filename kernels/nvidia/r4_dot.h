@@ -31,55 +31,30 @@ PTX_INLINE void read4(const __global uchar *p, uint *w)
     __asm__ volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w[0]) : "l"(p));
 }
 
-PTX_INLINE void local16(const __local uchar *p, uint *w)
+/* The lane's block of a chunk of nb blocks; lanes past the end read a block that exists. */
+PTX_INLINE void r4_load(const uint type, const __global uchar *chunk, uint nb, uint lane,
+                        struct r4_raw *raw)
 {
-    const uint4 v = *(const __local uint4 *)p;
-    w[0] = v.x;
-    w[1] = v.y;
-    w[2] = v.z;
-    w[3] = v.w;
-}
-
-PTX_INLINE void local8(const __local uchar *p, uint *w)
-{
-    const uint2 v = *(const __local uint2 *)p;
-    w[0] = v.x;
-    w[1] = v.y;
-}
-
-PTX_INLINE void local4(const __local uchar *p, uint *w)
-{
-    w[0] = *(const __local uint *)p;
-}
-
-/* The lane's block of a chunk of nb blocks, in global or local memory; lanes past the end read a block
- * that exists. */
-#define R4_LOAD(name, SPACE, LOAD16, LOAD8, LOAD4)                                                 \
-    PTX_INLINE void name(const uint type, const SPACE uchar *chunk, uint nb, uint lane,            \
-                         struct r4_raw *raw)                                                       \
-    {                                                                                              \
-        const uint j = min(lane, nb - 1);                                                          \
-        _Pragma("unroll") for (uint r = 0; r < 4; r++)                                             \
-        {                                                                                          \
-            LOAD16(chunk + r4_quants(type, nb, r, 0, j), raw->q[r]);                               \
-            if (R4_IS_Q8(type))                                                                    \
-                LOAD16(chunk + r4_quants(type, nb, r, 1, j), raw->q[r] + 4);                       \
-            if (R4_IS_Q5(type))                                                                    \
-                LOAD4(chunk + r4_high(type, nb, r, j), raw->h[r]);                                 \
-            if (R4_IS_Q6(type))                                                                    \
-                LOAD8(chunk + r4_high(type, nb, r, j), raw->h[r]);                                 \
-        }                                                                                          \
-        if (R4_SCALES(type) == 16)                                                                 \
-            LOAD16(chunk + r4_scales(type, nb, j), raw->s);                                        \
-        else                                                                                       \
-            LOAD8(chunk + r4_scales(type, nb, j), raw->s);                                         \
-        if (R4_IS_KM(type))                                                                        \
-            LOAD16(chunk + r4_super(type, nb, j), raw->super);                                     \
-        if (R4_IS_Q6(type))                                                                        \
-            LOAD8(chunk + r4_super(type, nb, j), raw->super);                                      \
+    const uint j = min(lane, nb - 1);
+#pragma unroll
+    for (uint r = 0; r < 4; r++) {
+        read16(chunk + r4_quants(type, nb, r, 0, j), raw->q[r]);
+        if (R4_IS_Q8(type))
+            read16(chunk + r4_quants(type, nb, r, 1, j), raw->q[r] + 4);
+        if (R4_IS_Q5(type))
+            read4(chunk + r4_high(type, nb, r, j), raw->h[r]);
+        if (R4_IS_Q6(type))
+            read8(chunk + r4_high(type, nb, r, j), raw->h[r]);
     }
-R4_LOAD(r4_load, __global, read16, read8, read4)
-R4_LOAD(r4_load_local, __local, local16, local8, local4)
+    if (R4_SCALES(type) == 16)
+        read16(chunk + r4_scales(type, nb, j), raw->s);
+    else
+        read8(chunk + r4_scales(type, nb, j), raw->s);
+    if (R4_IS_KM(type))
+        read16(chunk + r4_super(type, nb, j), raw->super);
+    if (R4_IS_Q6(type))
+        read8(chunk + r4_super(type, nb, j), raw->super);
+}
 
 /* Numbers 4i .. 4i + 3 (half_ 0) or 16 + 4i .. (half_ 1) of row r, a byte each. */
 PTX_INLINE uint r4_numbers(const uint type, const struct r4_raw *raw, uint r, uint half_, uint i)
