@@ -321,14 +321,6 @@ static enum status open_rows_in(struct fused_plan *f, const struct decode_model 
     return status == ST_OK ? try_program(f, m, p, e) : status;
 }
 
-/* A kernel for one sequence, which needs all its items, whatever less the driver says it may have.
- */
-static enum status try_one(struct fused_plan *f, const struct decode_model *m, struct err *e)
-{
-    kernel_expect_work_group(f->one.kernel, f->one.items);
-    return try_program(f, m, &f->one, e);
-}
-
 /* Closes a program that could not be opened for want of support; other failures pass. */
 static enum status do_without(struct program *p, enum status status)
 {
@@ -356,15 +348,21 @@ static enum status open_rows(struct fused_plan *f, const struct decode_model *m,
     return status;
 }
 
+/* Whether decode_ring.cl does the model, and was measured to be the faster kernel for what most of
+ * its weights are. */
+static bool ring_pays(const struct fused_plan *f, const struct decode_model *m)
+{
+    const uint32_t needs = CAP_BIG_LOCAL | CAP_PTX_WGMMA, type = m->shape.types[0];
+    return (device_caps(f->device) & needs) == needs &&
+           (m->dots ? type == DT_Q4_0 || type == DT_Q8_0
+                    : m->float_dots && m->shape.n_types == 1 && type == DT_F16);
+}
+
 /* With a ring in as much local memory as a kernel can be built for. */
 static enum status open_ring(struct fused_plan *f, const struct decode_model *m, struct err *e)
 {
     static const uint32_t sizes[] = {222u << 10, 160u << 10, 96u << 10};
-    const uint32_t needs = CAP_BIG_LOCAL | CAP_PTX_WGMMA;
     enum status status = ST_OK;
-    if ((!m->dots && (!m->float_dots || m->shape.n_types > 1)) ||
-        (device_caps(f->device) & needs) != needs)
-        return ST_OK;
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes && status == ST_OK && !f->one.kernel;
          i++) {
         char more[96];
@@ -372,8 +370,11 @@ static enum status open_ring(struct fused_plan *f, const struct decode_model *m,
                  row_group_slots(&m->shape, f->n_groups), sizes[i]);
         status = build_for(f, &m->shape, "nvidia/decode_ring.cl", "decode_ring", RING_THREADS,
                            2 * RING_THREADS, more, &f->one, e);
-        if (status == ST_OK)
-            status = try_one(f, m, e);
+        if (status == ST_OK) {
+            /* it requires, and has, all its items, whatever less the driver says it may have */
+            kernel_expect_work_group(f->one.kernel, f->one.items);
+            status = try_program(f, m, &f->one, e);
+        }
         status = do_without(&f->one, status);
     }
     return status;
@@ -381,15 +382,14 @@ static enum status open_ring(struct fused_plan *f, const struct decode_model *m,
 
 static enum status open_one(struct fused_plan *f, const struct decode_model *m, struct err *e)
 {
-    enum status status = open_ring(f, m, e);
+    enum status status = ring_pays(f, m) ? open_ring(f, m, e) : ST_OK;
     if (status == ST_OK && !f->one.kernel && m->dots) {
         char more[48];
         snprintf(more, sizeof more, "-DTEAM=0 -DMAX_SLOTS=%u",
                  row_group_slots(&m->shape, f->n_groups));
-        status = build_for(f, &m->shape, "nvidia/decode.cl", "decode", MAX_THREADS, MAX_THREADS,
-                           more, &f->one, e);
+        status = build(f, &m->shape, "nvidia/decode.cl", "decode", more, &f->one, e);
         if (status == ST_OK)
-            status = try_one(f, m, e);
+            status = try_program(f, m, &f->one, e);
         status = do_without(&f->one, status);
     }
     f->one.max_rows = 1;

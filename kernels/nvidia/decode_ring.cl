@@ -10,13 +10,12 @@
 #include "nvidia/decode_ring.h"
 #include "nvidia/decode_phases.h"
 
-KERNEL(THREADS + FEEDERS) void decode_ring(const __global uchar *w0, const __global uchar *w1,
-                            const __global uchar *w2, const __global uchar *w3,
-                            __global uchar *cells0, __global uchar *cells1,
-                            __global uchar *cells2, __global uchar *cells3,
-                            const __global uchar *table, const __global uchar *rope,
-                            ulong rope_offset, __global uchar *work, __global uint *control,
-                            struct decode_params p)
+KERNEL(THREADS + FEEDERS)
+void decode_ring(const __global uchar *w0, const __global uchar *w1, const __global uchar *w2,
+                 const __global uchar *w3, __global uchar *cells0, __global uchar *cells1,
+                 __global uchar *cells2, __global uchar *cells3, const __global uchar *table,
+                 const __global uchar *rope, ulong rope_offset, __global uchar *work,
+                 __global uint *control, struct decode_params p)
 {
     __local uchar stages[WARPS * STAGES * STAGE_BYTES] __attribute__((aligned(128)));
     __local ulong barriers[WARPS * STAGES * 2];

@@ -18,9 +18,7 @@
 #define FLOATS        (TYPE_A == DT_F32 || TYPE_A == DT_F16 || TYPE_A == DT_BF16) /* then of one dtype */
 #define HALF_VECTORS  FLOATS
 #define FLOAT_BYTES   (TYPE_A == DT_F32 ? 4 : 2)
-#ifndef PIECE_BYTES
-#define PIECE_BYTES   2048
-#endif
+#define PIECE_BYTES   1024
 #define CHUNK_COLUMNS (FLOATS ? PIECE_BYTES / FLOAT_BYTES : 1024)
 #include "nvidia/decode_vectors.h"
 #include "nvidia/mbarrier.h"
@@ -67,7 +65,7 @@ PTX_INLINE void mbarrier_publish(void)
 /* Called by all items; a barrier follows. */
 PTX_INLINE void ring_open(const struct rings *r, uint thread)
 {
-    for (uint i = thread; i < WARPS * STAGES; i += THREADS) {
+    for (uint i = thread; i < WARPS * STAGES; i += THREADS + FEEDERS) {
         mbarrier_init(ring_full(r, 0, i), 1);
         mbarrier_init(ring_empty(r, 0, i), 1);
     }
