@@ -399,11 +399,12 @@ static enum status open_kernel(struct reader *r)
              r->n_types > 2 ? r->types[2] : NO_TYPE, r->n_types > 3 ? r->types[3] : NO_TYPE,
              r->linear_act < 0 ? ACT_F32 : r->linear_act, r->table_dtype, r->table_layout,
              r->kv_dtype, r->isa < 0 ? 0 : r->isa);
-    enum status status =
-        kernel_open(r->f->device, "cpu/decode.cl", defines, "decode", &r->f->kernel, r->e);
-    if (status == ST_BUILD)
-        return err_set(r->e, ST_UNSUPPORTED, "%s", r->e ? r->e->text : "");
-    return status;
+    struct err why = {0};
+    const enum status status =
+        kernel_open(r->f->device, "cpu/decode.cl", defines, "decode", &r->f->kernel, &why);
+    return status == ST_OK
+               ? ST_OK
+               : err_set(r->e, status == ST_BUILD ? ST_UNSUPPORTED : status, "%s", why.text);
 }
 
 static enum status open_buffers(struct reader *r)

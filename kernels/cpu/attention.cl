@@ -162,7 +162,7 @@ CPU_INLINE void attend_chunk(const struct query_rows *rows, struct softmax_state
         }
         float16 sum = (float16)(0.0f);
         for (uint c = 0; c < n; c += 16) {
-            const float16 w = cpu_exp(vload16(0, &weights[r][c]) - now);
+            const float16 w = cpu_exp_below(vload16(0, &weights[r][c]) - now);
             vstore16(w, 0, &weights[r][c]);
             sum += w;
         }

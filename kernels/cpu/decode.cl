@@ -9,6 +9,7 @@
  */
 #include "cpu/barrier.h"
 #include "cpu/decode.h"
+#include "cpu/linear.h" /* here: programs hold a header where it is first named, be it skipped there */
 
 #ifndef TYPE_0
 #define TYPE_0 DT_Q4_0

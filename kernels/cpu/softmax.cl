@@ -35,19 +35,15 @@ CPU_INLINE float row_max(const __global uchar *x, const __global uchar *mask,
 CPU_INLINE float row_sum(const __global uchar *x, const __global uchar *mask, __global uchar *y,
                          struct softmax_params p, ulong row, float m, bool keep)
 {
-    float16 s0 = (float16)(0.0f), s1 = s0;
+    float16 sums = (float16)(0.0f);
     uint i = 0;
-    for (; i + 32 <= p.len; i += 32) {
-        const float16 e0 = cpu_exp(row_16(x, mask, p, row + i) - m);
-        const float16 e1 = cpu_exp(row_16(x, mask, p, row + i + 16) - m);
-        s0 += e0;
-        s1 += e1;
-        if (keep) {
-            real_store16(y, row + i, e0);
-            real_store16(y, row + i + 16, e1);
-        }
+    for (; i + 16 <= p.len; i += 16) {
+        const float16 e = cpu_exp_below(row_16(x, mask, p, row + i) - m);
+        sums += e;
+        if (keep)
+            real_store16(y, row + i, e);
     }
-    float sum = sum_16(s0 + s1);
+    float sum = sum_16(sums);
     for (; i < p.len; i++) {
         const float e = exp(softmax_load(x, mask, p, row + i) - m);
         sum += e;
@@ -74,7 +70,7 @@ CPU_INLINE void row_finish(const __global uchar *x, const __global uchar *mask, 
     uint i = 0;
     for (; i + 16 <= p.len; i += 16) {
         const float16 v = row_16(x, mask, p, row + i);
-        real_store16(y, row + i, p.log ? v - shift : factor * cpu_exp(v - state.x));
+        real_store16(y, row + i, p.log ? v - shift : factor * cpu_exp_below(v - state.x));
     }
     for (; i < p.len; i++)
         real_store(y, row + i, softmax_finish(softmax_load(x, mask, p, row + i), state, p));

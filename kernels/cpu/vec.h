@@ -76,6 +76,23 @@ CPU_INLINE float16 cpu_exp(float16 x)
     return cpu_blend(y, (float16)(0.0f), x < -87.0f);
 }
 
+/* e^x for x <= 0, to 2^-21 of e^0 (near -87 to 2^-16 of e^x itself): for what is divided by a sum in
+ * which e^0 is a term. Below -87 it gives 0. Fewer instructions than cpu_exp: n is taken from the low
+ * bits of the sum that rounds. Coefficients: 2^r on [-0.5, 0.5] by least squares of the relative error
+ * on Chebyshev points. */
+CPU_INLINE float16 cpu_exp_below(float16 x)
+{
+    const float16 t = x * 1.44269504f, rounded = t + 12582912.0f, r = t - (rounded - 12582912.0f);
+    float16 p = (float16)(1.3218672e-3f);
+    p = fma(p, r, (float16)(9.6716979e-3f));
+    p = fma(p, r, (float16)(5.5508930e-2f));
+    p = fma(p, r, (float16)(2.4022238e-1f));
+    p = fma(p, r, (float16)(6.9314686e-1f));
+    p = fma(p, r, (float16)(1.0f));
+    const float16 y = p * as_float16((as_int16(rounded) << 23) + 0x3f800000);
+    return cpu_blend(y, (float16)(0.0f), x < -87.0f);
+}
+
 CPU_INLINE float16 cpu_silu(float16 x)
 {
     return x / (1.0f + cpu_exp(-x));

@@ -5,7 +5,8 @@
  * differently, so that near ties may part), and the cells that it wrote must give the same logits
  * as cells written stepwise. The same for several sequences in the same steps, each with its own
  * prompt. Decoded again and again while other threads take the CPUs away at
- * any moment, the tokens stay the same: no group runs ahead of what another still reads.
+ * any moment, the tokens stay the same: no group runs ahead of what another still reads. A CPU that
+ * has such an executor has it for every model.
  *   test_fused [--device TEXT] [--dtype NAME]   only devices whose name or platform contains TEXT,
  *                                               only models of that dtype
  */
@@ -294,6 +295,40 @@ static bool is_wanted(const struct device_info *info)
             strstr(info->platform, wanted_device));
 }
 
+/* Is the model decoded in one launch? */
+static bool is_fused(const struct device_list *devices, uint32_t index, const struct model_file *f)
+{
+    char line[256] = "";
+    struct loaded l;
+    load(devices, index, f, false, 1, &l);
+    assert_true(model_plan_line(l.model, 1, 0, line, sizeof line));
+    unload(&l);
+    return strstr(line, "in one launch") != NULL;
+}
+
+static void test_one_launch_serves_all_models_of_cpus(void **state)
+{
+    (void)state;
+    struct device_list *devices = open_devices();
+    for (uint32_t d = 0; d < device_list_count(devices); d++) {
+        uint32_t n = 0, n_fused = 0;
+        const struct device_info *info = device_list_at(devices, d);
+        for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+            if (!is_wanted(info) || info->kind != DEVICE_CPU ||
+                (wanted_dtype && strcmp(wanted_dtype, models[i].dtype) != 0))
+                continue;
+            struct model_file *f = open_synthetic(models[i].shape, models[i].dtype);
+            const bool fused = is_fused(devices, d, f);
+            n++;
+            n_fused += fused;
+            printf("%s, %s: %s\n", info->name, models[i].dtype, fused ? "one launch" : "stepwise");
+            model_file_close(f);
+        }
+        assert_true(n_fused == 0 || n_fused == n);
+    }
+    device_list_close(devices);
+}
+
 static void test_one_launch_agrees_with_stepwise(void **state)
 {
     (void)state;
@@ -351,7 +386,8 @@ int main(int argc, char **argv)
         printf("skipped: no OpenCL device\n");
         return EXIT_SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_launch_agrees_with_stepwise),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_launch_serves_all_models_of_cpus),
+                                       cmocka_unit_test(test_one_launch_agrees_with_stepwise),
                                        cmocka_unit_test(test_one_launch_repeats_under_load)};
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (failed == 0 && compared == 0) {
