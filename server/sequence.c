@@ -104,10 +104,12 @@ enum status sequence_open(struct sequence *s, struct job *job, uint32_t index,
     output_init(&s->output);
     struct sampler_params params = sampler_params_of(r, seed);
     bool bans = r->ignore_eos || r->min_tokens > 0;
-    s->greedy = sampler_is_greedy(&params) && r->logprobs < 0 && r->best_of == r->n && !bans;
+    /* The engine stops at the model's ends, so that one which is banned can be drawn again. */
+    bool bans_others = r->min_tokens > 0 && r->stop_token_ids.count > 0;
+    s->greedy = sampler_is_greedy(&params) && r->logprobs < 0 && r->best_of == r->n && !bans_others;
     s->scoring = r->echo && r->logprobs >= 0;
     enum status status = open_stop(s, f);
-    if (status == ST_OK && !s->greedy)
+    if (status == ST_OK && (!s->greedy || bans))
         status = open_sampler(s, &params, f);
     if (status == ST_OK && bans)
         status = open_banned(s, f);
@@ -197,7 +199,7 @@ static uint32_t want_decode(struct sequence *s, struct step_item *item)
     uint32_t room = s->job->model->n_ctx - session_length(s->session);
     item->tokens = &s->pending;
     item->n_tokens = 1;
-    item->want = s->greedy ? STEP_GREEDY : STEP_LOGITS;
+    item->want = s->greedy && !s->redraws ? STEP_GREEDY : STEP_LOGITS;
     item->n_greedy = least(SEQUENCE_GREEDY_AHEAD, least(left, room));
     return item->want == STEP_LOGITS;
 }
@@ -315,14 +317,19 @@ static enum status take_token(struct sequence *s, const struct sample *sample, s
     return release_records(s, false) ? ST_OK : no_memory(f);
 }
 
+/* How many of s->banned may not come next. */
+static uint32_t count_banned(const struct sequence *s)
+{
+    const struct request *r = s->job->request;
+    if (s->n_predicted < (uint64_t)r->min_tokens)
+        return s->n_banned;
+    return r->ignore_eos ? s->job->model->n_eog : 0;
+}
+
 static enum status draw(struct sequence *s, const float *logits, struct fault *f)
 {
     const struct request *r = s->job->request;
-    uint32_t n_banned = 0;
-    if (s->n_predicted < (uint64_t)r->min_tokens)
-        n_banned = s->n_banned;
-    else if (r->ignore_eos)
-        n_banned = s->job->model->n_eog;
+    const uint32_t n_banned = count_banned(s);
     struct sample sample;
     struct err e;
     enum status status = sampler_draw(s->sampler, logits, s->banned, n_banned,
@@ -374,6 +381,26 @@ static enum status score_prompt(struct sequence *s, uint32_t first, uint32_t n, 
     return status;
 }
 
+/* Takes the greedy tokens of a step, the first of which followed `before`. A banned one, which is
+ * always the last, is drawn from logits in the next step: the session forgets the token before it.
+ */
+static enum status take_greedy(struct sequence *s, const struct step_item *item, token_id before,
+                               struct fault *f)
+{
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < item->n_out && !s->finished && status == ST_OK; i++) {
+        const token_id id = item->greedy[i];
+        if (count_banned(s) > 0 && tokenizer_is_eog(tokenizer_of(s), id)) {
+            session_rewind(s->session, session_length(s->session) - 1);
+            s->pending = i > 0 ? item->greedy[i - 1] : before;
+            s->redraws = true;
+            return ST_OK;
+        }
+        status = take_token(s, &(struct sample){.id = id}, f);
+    }
+    return status;
+}
+
 static enum status take_prefill(struct sequence *s, const struct step_item *item, struct fault *f)
 {
     enum status status = ST_OK;
@@ -386,19 +413,17 @@ static enum status take_prefill(struct sequence *s, const struct step_item *item
     if (s->job->request->max_tokens == 0)
         return sequence_finish(s, FINISH_LENGTH, f);
     if (item->want == STEP_GREEDY)
-        return take_token(s, &(struct sample){.id = item->greedy[0]}, f);
+        return take_greedy(s, item, s->prompt[s->n_prompt - 1], f);
     size_t n_vocab = tokenizer_n_tokens(tokenizer_of(s));
     return draw(s, item->logits + (item->n_out - 1) * n_vocab, f);
 }
 
 static enum status take_decode(struct sequence *s, const struct step_item *item, struct fault *f)
 {
-    if (item->want == STEP_LOGITS)
-        return draw(s, item->logits, f);
-    enum status status = ST_OK;
-    for (uint32_t i = 0; i < item->n_out && !s->finished && status == ST_OK; i++)
-        status = take_token(s, &(struct sample){.id = item->greedy[i]}, f);
-    return status;
+    if (item->want == STEP_GREEDY)
+        return take_greedy(s, item, s->pending, f);
+    s->redraws = false;
+    return draw(s, item->logits, f);
 }
 
 enum status sequence_take(struct sequence *s, const struct step_item *item, struct fault *f)

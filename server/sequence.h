@@ -36,6 +36,7 @@ struct sequence {
     uint32_t n_predicted; /* tokens generated */
     token_id pending;     /* the last one, not in the session yet; TOKEN_NONE */
     double sum_logprob;   /* over the generated tokens */
+    bool redraws;         /* greedy, and the next step gives logits in place of a banned token */
     token_id *banned;     /* [n_eog + stop ids] owned; NULL: nothing is ever banned */
     uint32_t n_banned;
     bool greedy;  /* arg-max on the device gives the same */

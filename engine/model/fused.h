@@ -1,8 +1,9 @@
-/* One-launch executors: several greedy tokens of one or a few sequences in a single launch.
+/* One-launch executors: several greedy tokens of one or a few sequences in a single launch, or one
+ * token whose logits are read.
  *
  * A second way to run the decode plan. An executor reads the plan's steps (plan.h: op, variant,
  * tensors, params, role, layer, in order), makes its own kernels and buffers from them, and from
- * then on is called instead of the plan for greedy decoding; the plan stays as the fall-back, and
+ * then on is called instead of the plan for decoding; the plan stays as the fall-back, and
  * serves everything else. Both write the same KV cells, so calls can be mixed freely.
  *
  * To add one: a file with a `const struct fused_executor`, and its name as a row of fused.def.
@@ -31,6 +32,8 @@ struct fused_call {
 struct fused_executor {
     const char *name;              /* shown by model_plan_line */
     uint32_t max_rows, max_tokens; /* of one call */
+    bool leaves_logits;   /* rows of the last token's logits are in the plan's, as its steps leave
+                             them */
     uint32_t plan_tokens; /* of the plan that it reads, or all of a batch where that holds fewer */
     enum status (*open)(const struct plan *decode, struct fused_plan **out, struct err *e);
     /* Runs and waits. ST_UNSUPPORTED: it does not do that many rows of this model, the plan does

@@ -571,6 +571,7 @@ out:
 const struct fused_executor fused_cpu = {.name = "one_launch_cpu",
                                          .max_rows = DECODE_ROWS,
                                          .max_tokens = DECODE_TOKENS,
+                                         .leaves_logits = true,
                                          .plan_tokens = DECODE_ROWS,
                                          .open = open_cpu,
                                          .run = run_cpu,

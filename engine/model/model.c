@@ -324,6 +324,7 @@ static enum status open_fused(struct model *m, struct err *e)
         enum status status = executors[i]->open(p, &m->fused, &why);
         if (status == ST_OK) {
             m->executor = executors[i];
+            m->fused_reads = p;
             return ST_OK;
         }
         if (status != ST_UNSUPPORTED) {

@@ -70,6 +70,7 @@ struct model {
     struct plan *plans[MODEL_MAX_PLANS];   /* by growing max_tokens; the first decodes one token */
     const struct fused_executor *executor; /* NULL: stepwise only */
     struct fused_plan *fused;
+    const struct plan *fused_reads; /* the plan that the executor was opened with */
     struct batch_memory batch;
     struct session **sessions; /* [n_slots]; NULL: free */
     struct load_report report;

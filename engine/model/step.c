@@ -234,7 +234,7 @@ static enum status run_rows(const struct stepper *s, const struct step_row *rows
     return status;
 }
 
-/* ---- greedy tokens ---- */
+/* ---- one launch ---- */
 
 static bool goes_on(const struct model *m, const struct step_item *item)
 {
@@ -243,16 +243,47 @@ static bool goes_on(const struct model *m, const struct step_item *item)
             !tokenizer_is_eog(m->file->tokenizer, item->greedy[item->n_out - 1]));
 }
 
-/* Several tokens for every item of `rows` in one launch. *done is false when the executor does not
- * take the call, or gives a result that is not a number: step by step it has a name. */
+/* Reads the logits of rows first to n - 1 that the executor left. Waits. *finite: numbers all. */
+static enum status read_fused_logits(const struct stepper *s, const struct step_row *rows,
+                                     uint32_t first, uint32_t n, bool *finite)
+{
+    struct model *m = s->m;
+    struct device *d = m->engine->device;
+    const uint32_t n_vocab = m->file->hparams.n_vocab;
+    const struct tensor t = plan_logits(m->fused_reads);
+    *finite = true;
+    enum status status = reserve_logits(m, n - first, s->e);
+    if (status == ST_OK)
+        status = queue_read(d, QUEUE_COMPUTE, t.buffer,
+                            t.offset + (uint64_t)first * n_vocab * sizeof(float), m->batch.logits,
+                            (uint64_t)(n - first) * n_vocab * sizeof(float), "logits", s->e);
+    enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? s->e : NULL);
+    if (status != ST_OK || waited != ST_OK)
+        return status != ST_OK ? status : waited;
+    for (uint32_t r = first; r < n && *finite; r++)
+        *finite = all_finite(m->batch.logits + (size_t)(r - first) * n_vocab, n_vocab);
+    for (uint32_t r = first; r < n && *finite; r++) {
+        s->items[rows[r].item].logits = m->batch.logits + (size_t)(r - first) * n_vocab;
+        s->items[rows[r].item].n_out = 1;
+    }
+    return ST_OK;
+}
+
+/* Several tokens for every item of `rows` in one launch, or one where rows at the end want logits.
+ * *done is false when the executor does not take the call, or gives a result that is not a number:
+ * step by step it has a name. */
 static enum status run_fused(const struct stepper *s, const struct step_row *rows, uint32_t n,
                              bool *done)
 {
     struct model *m = s->m;
     *done = false;
-    if (!m->executor || n > m->executor->max_rows)
+    uint32_t n_greedy = n;
+    while (n_greedy > 0 && rows[n_greedy - 1].output == ROW_LOGITS)
+        n_greedy--;
+    if (!m->executor || n > m->executor->max_rows || (n_greedy < n && !m->executor->leaves_logits))
         return ST_OK;
-    uint32_t slots[STEP_MAX_ITEMS], positions[STEP_MAX_ITEMS], n_tokens = m->executor->max_tokens;
+    uint32_t slots[STEP_MAX_ITEMS], positions[STEP_MAX_ITEMS];
+    uint32_t n_tokens = n_greedy < n ? 1 : m->executor->max_tokens;
     token_id first[STEP_MAX_ITEMS], out[STEP_MAX_ITEMS * STEP_MAX_GREEDY];
     float found[STEP_MAX_ITEMS * STEP_MAX_GREEDY];
     for (uint32_t r = 0; r < n; r++) {
@@ -260,7 +291,7 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
         slots[r] = item->session->slot;
         positions[r] = rows[r].position;
         first[r] = rows[r].token;
-        if (item->n_greedy - item->n_out < n_tokens)
+        if (r < n_greedy && item->n_greedy - item->n_out < n_tokens)
             n_tokens = item->n_greedy - item->n_out;
     }
     const struct fused_call call = {n, n_tokens, slots, positions, first, out, found};
@@ -277,16 +308,21 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
         err_clear(s->e);
         return ST_OK;
     }
-    if (status == ST_OK && !all_finite(found, n * n_tokens))
-        return ST_OK;
-    for (uint32_t r = 0; r < n && status == ST_OK; r++) {
+    bool finite = status == ST_OK && all_finite(found, n * n_tokens);
+    if (finite && n_greedy < n)
+        status = read_fused_logits(s, rows, n_greedy, n, &finite);
+    if (status != ST_OK || !finite)
+        return status;
+    for (uint32_t r = 0; r < n_greedy; r++) {
         struct step_item *item = &s->items[rows[r].item];
         for (uint32_t t = 0; t < n_tokens && goes_on(m, item); t++)
             item->greedy[item->n_out++] = out[r * n_tokens + t];
     }
     *done = true;
-    return status;
+    return ST_OK;
 }
+
+/* ---- the step ---- */
 
 /* Decodes on, a token of each item at a time, until no item wants more. */
 static enum status run_greedy(const struct stepper *s, struct step_row *rows)
@@ -336,11 +372,20 @@ enum status model_step(struct model *m, struct step_item *items, uint32_t n_item
         items[i].n_out = 0;
         items[i].logits = NULL;
     }
-    bool only_decode = true; /* nothing but greedy tokens after one token each */
-    for (uint32_t i = 0; i < n_items; i++)
-        only_decode = only_decode && items[i].want == STEP_GREEDY && items[i].n_tokens == 1;
-    if (!only_decode)
-        status = run_rows(&s, m->batch.rows, list_rows(&s, m->batch.rows));
+    bool decodes = true, greedy = true; /* one token each; nothing but greedy ones after it */
+    for (uint32_t i = 0; i < n_items; i++) {
+        greedy = greedy && items[i].want == STEP_GREEDY;
+        decodes = decodes && items[i].n_tokens == 1 &&
+                  (items[i].want == STEP_GREEDY || items[i].want == STEP_LOGITS);
+    }
+    if (!decodes || !greedy) {
+        bool done = false;
+        const uint32_t n = list_rows(&s, m->batch.rows);
+        if (decodes)
+            status = run_fused(&s, m->batch.rows, n, &done);
+        if (status == ST_OK && !done)
+            status = run_rows(&s, m->batch.rows, n);
+    }
     if (status == ST_OK)
         status = run_greedy(&s, m->batch.rows);
     if (weights_in_place_bytes(m->weights) > 0) { /* also why numbers may have gone wrong */

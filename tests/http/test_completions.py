@@ -138,6 +138,10 @@ def test_logit_bias_forces_and_bans(fake):
 
 def test_ignore_eos_and_min_tokens(fake):
     assert len(fake.complete(prompt="<ab$|", max_tokens=12, ignore_eos=True, temperature=0)["choices"][0]["text"]) == 12
+    for limits in ({"ignore_eos": True}, {"min_tokens": 7}):   # arg-max tokens, and those that logits were drawn for
+        same = [fake.complete(prompt="<ab$|", max_tokens=40, temperature=0, **limits, **more) for more in ({}, {"logprobs": 0})]
+        assert same[0]["choices"][0]["text"] == same[1]["choices"][0]["text"]
+        assert same[0]["usage"]["completion_tokens"] == same[1]["usage"]["completion_tokens"]
     answer = fake.complete(prompt="<ab$|", max_tokens=12, min_tokens=4, temperature=0)
     assert answer["usage"]["completion_tokens"] >= 4
 
