@@ -8,8 +8,8 @@
  *
  * To add one: a file with a `const struct fused_executor`, and its name as a row of fused.def.
  * open is called once at load with a bound plan (that for plan_tokens tokens), after the weights
- * are there; where it returns ST_UNSUPPORTED, the next row is tried. Belongs to the device's
- * thread.
+ * are there; where it returns ST_UNSUPPORTED, the next row is tried. Its first tokens are compared
+ * with the plan's (fused_check.c): one that is wrong is closed. Belongs to the device's thread.
  */
 #ifndef OINFER_MODEL_FUSED_H
 #define OINFER_MODEL_FUSED_H

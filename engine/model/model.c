@@ -313,6 +313,23 @@ static enum status bind_plans(struct model *m, struct err *e)
     return status == ST_OK ? waited : status;
 }
 
+/* Lets go of an executor that fails its self-test; the report says so. */
+static enum status check_fused(struct model *m, struct err *e)
+{
+    struct selftest_row row = {.op = "decode", .variant = m->executor->name};
+    enum status status = model__check_fused(m, row.reason, sizeof row.reason, e);
+    if (status != ST_OK || row.reason[0] == '\0')
+        return status;
+    log_warn("one-launch decoding failed its self-test executor=%s reason=\"%s\"", row.variant,
+             row.reason);
+    m->executor->close(m->fused);
+    m->executor = NULL;
+    struct chooser *c = &m->engine->chooser;
+    if (c->n_replaced < sizeof c->replaced / sizeof *c->replaced)
+        c->replaced[c->n_replaced++] = row;
+    return ST_OK;
+}
+
 static enum status open_fused(struct model *m, struct err *e)
 {
     if (m->engine->stepwise || device_is_host(m->engine->device))
@@ -398,7 +415,9 @@ static enum status load(struct model *m, const struct load_options *o, bool with
             with_weights ? load_weights(m, o, e) : weights_load_first(m->weights, m->file->gguf, e);
     if (status == ST_OK)
         status = bind_plans(m, e);
-    return status == ST_OK ? open_fused(m, e) : status;
+    if (status == ST_OK)
+        status = open_fused(m, e);
+    return status == ST_OK && with_weights && m->executor ? check_fused(m, e) : status;
 }
 
 enum status model__open_empty(struct engine *g, const struct model_file *f,

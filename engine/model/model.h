@@ -80,6 +80,9 @@ struct model {
 enum status model__open_empty(struct engine *g, const struct model_file *f,
                               const struct load_options *options, struct model **out,
                               struct err *e);
+/* Runs a few tokens by the executor and by the plan, in a session of its own; why is "" when they
+ * agree, or why the executor must not be used. Whatever makes a step fail, but for NaN. */
+enum status model__check_fused(struct model *m, char *why, size_t why_bytes, struct err *e);
 /* The smallest plan that holds a run of these counts. */
 struct plan *model__plan_for(const struct model *m, uint32_t n_tokens);
 
