@@ -4,9 +4,9 @@
 #
 #   tests/run.sh [ctest arguments]        e.g. tests/run.sh -L unit, tests/run.sh -R '^asan/'
 #
-# gcc/ everything; clang/ unit and fuzz tests; asan/ unit, driver, HTTP and fuzz tests under AddressSanitizer and UBSan;
-# tsan/ what has threads, and HTTP but for failing devices, under ThreadSanitizer. OINFER_BUILDS="dev asan" builds and runs
-# only these presets. Kernels are compiled once for all of them.
+# gcc/ everything; clang/ unit and fuzz tests; asan/ all but style, deployment and benchmarks, some of them with fewer cases,
+# under AddressSanitizer and UBSan; tsan/ what has threads, and HTTP but for failing devices, under ThreadSanitizer.
+# OINFER_BUILDS="dev asan" builds and runs only these presets. Kernels are compiled once for all of them.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"
@@ -51,10 +51,11 @@ for preset in ${OINFER_BUILDS:-dev clang asan tsan}; do
     case $preset in
     dev) builds+=("gcc=$ROOT/build/dev") ;;
     clang) builds+=("clang=$ROOT/build/clang:unit,fuzz") ;;
-    asan) builds+=("asan=$ROOT/build/asan:unit,drivers,http,fuzz") ;;
+    asan) builds+=("asan=$ROOT/build/asan:unit,drivers,ops,golden,fault,http,fuzz") ;;
     tsan) builds+=("tsan=$ROOT/build/tsan:threads,http") ;;
     *) fail "OINFER_BUILDS names $preset; known: dev clang asan tsan" ;;
     esac
 done
 python3 "$ROOT/tests/matrix.py" "$ROOT/build/matrix" "${builds[@]}"
-exec ctest --test-dir "$ROOT/build/matrix" --parallel "$(nproc)" --output-on-failure "$@"
+# More tests than processors: those of HTTP mostly wait.
+exec ctest --test-dir "$ROOT/build/matrix" --parallel "$(($(nproc) * 3 / 2))" --output-on-failure "$@"

@@ -13,6 +13,9 @@ foreach(mode cpu gpu)
   add_test(NAME cl_faults_${mode} COMMAND ${OINFER_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/fault/cl_faults.py
     $<TARGET_FILE:cl_exercise> $<TARGET_FILE:fake_cl> ${argument})
   set_tests_properties(cl_faults_${mode} PROPERTIES LABELS fault TIMEOUT 600)
+  if(OINFER_SANITIZE)   # a process for each fault, and those are slow
+    set_tests_properties(cl_faults_${mode} PROPERTIES ENVIRONMENT OINFER_FAULTS_FEW=1)
+  endif()
 endforeach()
 
 # The engine with calls and allocations failing: fake_cl is linked in.

@@ -36,7 +36,9 @@ if(OINFER_CLANG AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT OINFER_SANITIZE)   
   file(WRITE ${bad_kernels}/double.cl "kernel void x(global float *p) { *p *= 1.5; }\n")
   file(WRITE ${bad_kernels}/half.cl "kernel void x(global half *p) { *p = *p + *p; }\n")
   file(WRITE ${bad_kernels}/new.cl "kernel void x(global int *p) { *p = sub_group_any(1); }\n")
-  foreach(bad double half new)
+  string(REPEAT "  *p += 1;\n" 8000 statements)   # S31
+  file(WRITE ${bad_kernels}/large.cl "kernel void x(global int *p) {\n${statements}}\n")
+  foreach(bad double half new large)
     add_test(NAME kernel_syntax_catches_${bad} COMMAND ${CMAKE_COMMAND} -DCLANG=${OINFER_CLANG} -DROOT=${bad_kernels}
       -DFILE=${bad}.cl -P ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_syntax.cmake)
     set_tests_properties(kernel_syntax_catches_${bad} PROPERTIES WILL_FAIL TRUE)
