@@ -9,7 +9,7 @@ import sys
 
 import matplotlib
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "oinfer"
+matplotlib.rcParams.update({"svg.hashsalt": "oinfer", "svg.fonttype": "none"})
 import matplotlib.pyplot as plt  # noqa: E402
 
 
@@ -28,7 +28,7 @@ def main():
     data = json.loads(pathlib.Path(sys.argv[1]).read_text())
     models = [r for r in data["results"] if r["unit"] == "tok/s"]
     ops = [r for r in data["results"] if r["unit"] != "tok/s"]
-    figure, axes = plt.subplots(1, 3, figsize=(16, 4.5))
+    figure, axes = plt.subplots(1, 3, figsize=(16, 5))
     bars(axes[0], f"generation, share of the bandwidth limit\n({data['read_gb_s']:,.0f} GB/s read)", models, "limit")
     bars(axes[1], "models, ratio to llama.cpp's CUDA backend", models, "peer")
     bars(axes[2], "operators, ratio to PyTorch's CUDA libraries", ops, "peer")
