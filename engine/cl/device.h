@@ -129,8 +129,9 @@ struct device_memory {
     uint64_t weights_bytes, kv_bytes, scratch_bytes, staging_bytes, io_bytes;
 };
 struct device_memory device_memory(const struct device *d);
-/* Measured by the device's own kernels (seconds), once while it is open, and kept in the cache for
- * the next time; `host` by plain C, without the cache. Bandwidth of reading and copying, f32 FMA
+/* Measured by the device's own kernels (seconds), once while it is open; the cache keeps the best
+ * of three openings, one of which may have been a busy moment, and later ones take that. `host` is
+ * measured by plain C, without the cache. Bandwidth of reading and copying, f32 FMA
  * rate. */
 struct device_peaks {
     double read_gb_s, copy_gb_s, f32_gflop_s;

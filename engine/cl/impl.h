@@ -13,10 +13,11 @@
 #include "engine/cl/prof.h"
 #include "engine/cl/queue.h"
 
-#define QUEUE_COUNT   2
-#define PROF_EVENTS   1024              /* event slots held at most before prof drains itself */
-#define STAGING_SLOTS 6                 /* pieces in flight */
-#define STAGING_BYTES ((size_t)4 << 20) /* bytes of a piece */
+#define QUEUE_COUNT    2
+#define PROF_EVENTS    1024              /* event slots held at most before prof drains itself */
+#define PEAKS_MEASURED 3                 /* processes that measure the peaks; the best is kept */
+#define STAGING_SLOTS  6                 /* pieces in flight */
+#define STAGING_BYTES  ((size_t)4 << 20) /* bytes of a piece */
 
 /* One of the pair. enqueued counts commands; a count remembered elsewhere tells what has been
  * ordered or waited for already, so that doing it twice costs nothing. */

@@ -135,7 +135,7 @@ static void test_macros(void **state)
 }
 
 /* S46: the measured speed of every device is positive, and is measured once: without a cache it is
- * kept with the device, with one also for the next time that it is opened. */
+ * kept with the device. With one it never falls, and stays as it is from some opening on. */
 static void test_peaks(void **state)
 {
     (void)state;
@@ -155,11 +155,17 @@ static void test_peaks(void **state)
         assert_true(first.read_gb_s > 0.01 && first.copy_gb_s > 0.01 && first.f32_gflop_s > 0.01);
         assert_int_equal(device_memory(d).used_bytes, 0);
         device_close(d);
-        d = open_cached(i, test_cache);
-        assert_ok(device_measure_peaks(d, &second, NULL));
-        if (info->kind != DEVICE_HOST)
-            assert_memory_equal(&first, &second, sizeof first);
-        device_close(d);
+        for (int n = 1; n <= PEAKS_MEASURED && info->kind != DEVICE_HOST; n++) {
+            d = open_cached(i, test_cache);
+            assert_ok(device_measure_peaks(d, &second, NULL));
+            assert_true(second.read_gb_s >= first.read_gb_s);
+            assert_true(second.copy_gb_s >= first.copy_gb_s);
+            assert_true(second.f32_gflop_s >= first.f32_gflop_s);
+            if (n == PEAKS_MEASURED)
+                assert_memory_equal(&first, &second, sizeof first);
+            first = second;
+            device_close(d);
+        }
     }
 }
 
