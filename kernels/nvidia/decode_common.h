@@ -59,6 +59,34 @@ struct ctx {
     __local uint *words; /* [DECODE_WORDS] */
 };
 
+/* The arguments of the kernels, and their context: with them, `body`, `floats` and `words` in scope. */
+#define DECODE_ARGS                                                                               \
+    const __global uchar *w0, const __global uchar *w1, const __global uchar *w2,                 \
+        const __global uchar *w3, __global uchar *cells0, __global uchar *cells1,                 \
+        __global uchar *cells2, __global uchar *cells3, const __global uchar *table,              \
+        const __global uchar *rope, ulong rope_offset, __global uchar *work,                      \
+        __global uint *control, struct decode_params p
+#define DECODE_CONTEXT(rows_)                                                                     \
+    {{w0, w1, w2, w3},                                                                            \
+     {cells0, cells1, cells2, cells3},                                                            \
+     (const __global struct decode_layer *)(table + sizeof(struct decode_head)),                  \
+     (const __global struct decode_head *)table,                                                  \
+     (const __global float2 *)(rope + rope_offset),                                               \
+     work,                                                                                        \
+     control,                                                                                     \
+     p.settings,                                                                                  \
+     (uint)get_group_id(0),                                                                       \
+     N_GROUPS,                                                                                    \
+     (uint)get_local_id(0),                                                                       \
+     (uint)get_local_id(0) & 31,                                                                  \
+     (uint)get_local_id(0) >> 5,                                                                  \
+     p.arrivals,                                                                                  \
+     0,                                                                                           \
+     rows_,                                                                                       \
+     body,                                                                                        \
+     floats,                                                                                      \
+     words}
+
 /* Words in local memory: two for waits in turn; of each row its token, position and slot; not 0 when
  * the groups did not meet. */
 #define DECODE_WORDS   (3 + 3 * DECODE_ROWS)

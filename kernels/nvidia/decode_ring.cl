@@ -10,12 +10,7 @@
 #include "nvidia/decode_ring.h"
 #include "nvidia/decode_phases.h"
 
-KERNEL(THREADS + FEEDERS)
-void decode_ring(const __global uchar *w0, const __global uchar *w1, const __global uchar *w2,
-                 const __global uchar *w3, __global uchar *cells0, __global uchar *cells1,
-                 __global uchar *cells2, __global uchar *cells3, const __global uchar *table,
-                 const __global uchar *rope, ulong rope_offset, __global uchar *work,
-                 __global uint *control, struct decode_params p)
+KERNEL(THREADS + FEEDERS) void decode_ring(DECODE_ARGS)
 {
     __local uchar stages[WARPS * STAGES * STAGE_BYTES] __attribute__((aligned(128)));
     __local ulong barriers[WARPS * STAGES * 2];
@@ -23,26 +18,7 @@ void decode_ring(const __global uchar *w0, const __global uchar *w1, const __glo
     __local uchar body[LOCAL_ALL] __attribute__((aligned(16)));
     __local float floats[WARPS];
     __local uint words[DECODE_WORDS];
-    struct ctx c = {
-        {w0, w1, w2, w3},
-        {cells0, cells1, cells2, cells3},
-        (const __global struct decode_layer *)(table + sizeof(struct decode_head)),
-        (const __global struct decode_head *)table,
-        (const __global float2 *)(rope + rope_offset),
-        work,
-        control,
-        p.settings,
-        (uint)get_group_id(0),
-        N_GROUPS,
-        (uint)get_local_id(0),
-        (uint)get_local_id(0) & 31,
-        (uint)get_local_id(0) >> 5,
-        p.arrivals,
-        0,
-        1,
-        body,
-        floats,
-        words};
+    struct ctx c = DECODE_CONTEXT(1);
     struct share s;
     s.rings.stages = stages;
     s.rings.barriers = barriers;

@@ -134,37 +134,12 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
     return wait_all(c);
 }
 
-KERNEL(THREADS) void decode_rows(const __global uchar *w0, const __global uchar *w1,
-                                 const __global uchar *w2, const __global uchar *w3,
-                                 __global uchar *cells0, __global uchar *cells1,
-                                 __global uchar *cells2, __global uchar *cells3,
-                                 const __global uchar *table, const __global uchar *rope,
-                                 ulong rope_offset, __global uchar *work, __global uint *control,
-                                 struct decode_params p)
+KERNEL(THREADS) void decode_rows(DECODE_ARGS)
 {
     __local uchar body[LOCAL_ALL] __attribute__((aligned(128)));
     __local float floats[DECODE_FLOATS];
     __local uint words[DECODE_WORDS];
-    struct ctx c = {
-        {w0, w1, w2, w3},
-        {cells0, cells1, cells2, cells3},
-        (const __global struct decode_layer *)(table + sizeof(struct decode_head)),
-        (const __global struct decode_head *)table,
-        (const __global float2 *)(rope + rope_offset),
-        work,
-        control,
-        p.settings,
-        (uint)get_group_id(0),
-        N_GROUPS,
-        (uint)get_local_id(0),
-        (uint)get_local_id(0) & 31,
-        (uint)get_local_id(0) >> 5,
-        p.arrivals,
-        0,
-        MAX_ROWS == 1 ? 1 : min(p.n_rows, (uint)MAX_ROWS),
-        body,
-        floats,
-        words};
+    struct ctx c = DECODE_CONTEXT(MAX_ROWS == 1 ? 1 : min(p.n_rows, (uint)MAX_ROWS));
     keep_rows(&c, p);
     group_barrier();
     if (p.n_tokens == 0) {
