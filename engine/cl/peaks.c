@@ -217,14 +217,16 @@ static enum status recall_or_measure(struct device *d, struct device_peaks *out,
         length == sizeof kept)
         memcpy(&kept, data, sizeof kept);
     mem_free(data);
-    enum status status = kept.n < PEAKS_MEASURED ? measure(d, &now, e) : ST_OK;
-    if (status == ST_OK && kept.n < PEAKS_MEASURED) {
+    if (kept.n < PEAKS_MEASURED) {
+        enum status status = measure(d, &now, e);
+        if (status != ST_OK)
+            return status;
         keep_best(&kept.best, &now);
         kept.n++;
         cache_store(d->cache_dir, PEAKS_FOLDER, key, CACHE_PEAKS, &kept, sizeof kept);
     }
     *out = kept.best;
-    return status;
+    return ST_OK;
 }
 
 enum status device_measure_peaks(struct device *d, struct device_peaks *out, struct err *e)

@@ -150,11 +150,12 @@ static enum status build_for(struct fused_plan *f, const struct decode_shape *s,
 {
     char defines[DEFINES_BYTES];
     print_defines(f, s, threads, more, defines);
-    enum status status = kernel_open(f->device, file, defines, entry, &p->kernel, e);
-    if (status == ST_BUILD)
-        return err_set(e, ST_UNSUPPORTED, "%s", e ? e->text : "");
+    struct err why = {0};
+    enum status status = kernel_open(f->device, file, defines, entry, &p->kernel, &why);
+    if (status != ST_OK)
+        return err_set(e, status == ST_BUILD ? ST_UNSUPPORTED : status, "%s", why.text);
     p->items = items;
-    return status;
+    return ST_OK;
 }
 
 /* For MAX_THREADS to a group, or 256 where the device says that its registers do not hold them. */

@@ -32,6 +32,7 @@ struct loader {
     void *user;
     uint64_t bytes_done, upload_bytes;
     uint64_t rows_max;    /* of a tensor; later rows are left out */
+    bool reads_file;      /* several threads do, for a device with memory of its own */
     uint64_t piece_bytes; /* of rows at a time, at most */
     struct buffer *io[2]; /* pieces being uploaded and repacked; opened when first needed */
     uint32_t next_io;
@@ -124,7 +125,7 @@ static enum status upload_rows(struct loader *l, struct buffer *dst, uint64_t of
     int fd;
     uint64_t at;
     l->upload_bytes += n_bytes;
-    if (l->piece_bytes == PIECE_BYTES_MAX && gguf_locate(l->file, t, rows, &fd, &at))
+    if (l->reads_file && gguf_locate(l->file, t, rows, &fd, &at))
         return staging_upload_file(l->w->device, dst, offset, fd, at, n_bytes, "upload", l->e);
     enum status status = staging_upload(l->w->device, dst, offset, rows, n_bytes, "upload", l->e);
     drop_rows(l, t, rows, n_bytes);
@@ -224,8 +225,8 @@ static enum status load_all(struct loader *l)
 {
     struct weights *w = l->w;
     const enum device_kind kind = device_info(w->device)->kind;
-    l->piece_bytes =
-        kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR ? PIECE_BYTES_MAX : PIECE_BYTES;
+    l->reads_file = kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR;
+    l->piece_bytes = l->reads_file ? PIECE_BYTES_MAX : PIECE_BYTES;
     enum status status = ST_OK;
     for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
         for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++)
