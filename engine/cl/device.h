@@ -79,8 +79,8 @@ bool device_list_find(const struct device_list *l, const char *platform, const c
 /* Why there is no OpenCL device, with what was searched and what to do; "" if there is one. */
 const char *device_list_hint(const struct device_list *l);
 /* Chooses by index ("0"), part of the name (any case), UUID, "host", "all" or "" / "auto" (the
- * first usable one). Fills indices[0..*n) (capacity *n on entry). ST_NOT_FOUND lists what there is.
- */
+ * first usable one), or several of these between commas. Fills indices[0..*n) (capacity *n on
+ * entry). ST_NOT_FOUND lists what there is; ST_INVALID: one twice, or more than the capacity. */
 enum status device_select(const struct device_list *l, const char *wanted, uint32_t *indices,
                           uint32_t *n, struct err *e);
 

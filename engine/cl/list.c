@@ -406,14 +406,11 @@ static enum status select_all(const struct device_list *l, uint32_t *indices, ui
     return ST_OK;
 }
 
-enum status device_select(const struct device_list *l, const char *wanted, uint32_t *indices,
-                          uint32_t *n, struct err *e)
+/* The one usable device that `wanted` stands for; `host` where nothing else is usable. */
+static bool find_one(const struct device_list *l, const char *wanted, uint32_t *out)
 {
-    ASSERT(*n > 0);
     uint32_t index = 0;
     bool found;
-    if (strcasecmp(wanted, "all") == 0)
-        return select_all(l, indices, n, e);
     if (wanted[0] == '\0' || strcasecmp(wanted, "auto") == 0)
         found = true; /* unavailable ones are sorted behind, and host is always there */
     else if (parse_index(wanted, &index))
@@ -421,12 +418,49 @@ enum status device_select(const struct device_list *l, const char *wanted, uint3
     else
         found = find_named(l, wanted, &index);
     if (found && !l->entries[index].info.available)
-        index = l->count - 1; /* nothing but host is usable */
-    if (!found) {
-        *n = 0;
-        return not_found(l, wanted, e);
+        index = l->count - 1;
+    *out = index;
+    return found;
+}
+
+/* Devices between commas, each once, in that order. */
+static enum status select_each(const struct device_list *l, const char *wanted, uint32_t *indices,
+                               uint32_t *n, struct err *e)
+{
+    const uint32_t capacity = *n;
+    *n = 0;
+    for (const char *at = wanted, *end; at; at = *end ? end + 1 : NULL) {
+        char name[sizeof l->entries->info.name];
+        uint32_t index;
+        at += strspn(at, " ");
+        end = at + strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(end - at), at);
+        if (name[0] == '\0' || !find_one(l, name, &index))
+            return not_found(l, name, e);
+        for (uint32_t i = 0; i < *n; i++)
+            if (indices[i] == index)
+                return err_set(e, ST_INVALID, "\"%s\" names device %u twice", wanted, index);
+        if (*n == capacity)
+            return err_set(e, ST_INVALID, "\"%s\": more than %u device%s", wanted, capacity,
+                           capacity == 1 ? "" : "s");
+        indices[(*n)++] = index;
     }
-    indices[0] = index;
-    *n = 1;
     return ST_OK;
+}
+
+enum status device_select(const struct device_list *l, const char *wanted, uint32_t *indices,
+                          uint32_t *n, struct err *e)
+{
+    ASSERT(*n > 0);
+    if (strcasecmp(wanted, "all") == 0)
+        return select_all(l, indices, n, e);
+    if (find_one(l, wanted, &indices[0])) {
+        *n = 1;
+        return ST_OK;
+    }
+    const enum status status =
+        strchr(wanted, ',') ? select_each(l, wanted, indices, n, e) : not_found(l, wanted, e);
+    if (status != ST_OK)
+        *n = 0;
+    return status;
 }

@@ -95,6 +95,30 @@ static void test_select_all(void **state)
     assert_true(usable == 0 || device_list_at(test_list, index[n - 1])->kind != DEVICE_HOST);
 }
 
+static void test_select_several(void **state)
+{
+    (void)state;
+    const uint32_t last = device_list_count(test_list) - 1;
+    uint32_t index[MOST], n = MOST;
+    struct err e = {0};
+    assert_ok(device_select(test_list, "host, 0", index, &n, &e));
+    assert_int_equal(n, last == 0 ? 1 : 2);
+    assert_int_equal(index[0], last);
+    assert_int_equal(index[1], 0);
+    n = 1;
+    assert_int_equal(device_select(test_list, "host,0", index, &n, &e), ST_INVALID);
+    assert_non_null(strstr(e.text, "more than 1 device"));
+    n = MOST;
+    assert_int_equal(device_select(test_list, "0,auto", index, &n, &e), ST_INVALID);
+    assert_non_null(strstr(e.text, "twice"));
+    static const char *const wrong[] = {"0,", ",0", "host,nothing", "0,99"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        n = MOST;
+        assert_int_equal(device_select(test_list, wrong[i], index, &n, &e), ST_NOT_FOUND);
+        assert_int_equal(n, 0);
+    }
+}
+
 static void test_select_unknown(void **state)
 {
     (void)state;
@@ -189,11 +213,12 @@ static void test_error_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_is_last),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_select),         cmocka_unit_test(test_select_all),
-        cmocka_unit_test(test_select_unknown), cmocka_unit_test(test_open_unknown),
-        cmocka_unit_test(test_quota),          cmocka_unit_test(test_pocl_environment),
-        cmocka_unit_test(test_cache_dir),      cmocka_unit_test(test_error_names),
+        cmocka_unit_test(test_host_is_last),     cmocka_unit_test(test_order),
+        cmocka_unit_test(test_select),           cmocka_unit_test(test_select_all),
+        cmocka_unit_test(test_select_several),   cmocka_unit_test(test_select_unknown),
+        cmocka_unit_test(test_open_unknown),     cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_pocl_environment), cmocka_unit_test(test_cache_dir),
+        cmocka_unit_test(test_error_names),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }
