@@ -518,7 +518,7 @@ void tune_show(struct service *s, struct exchange *x)
 static void cancel(struct service *s, struct tuning *t)
 {
     atomic_store(&t->cancelled, true);
-    worker_wake(s->workers[t->worker]);
+    worker_end_task(s->workers[t->worker], &t->task);
 }
 
 void tune_cancel(struct service *s, struct exchange *x)

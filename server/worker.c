@@ -236,14 +236,14 @@ static struct job *pop_operator(struct worker *w)
     return j;
 }
 
-/* The task to run next, which stays in the list; NULL: none. */
-static struct worker_task *next_task(struct worker *w)
+/* The task to run next, which stays in the list; NULL: none. Those that begin or end go first. */
+static struct worker_task *next_task(struct worker *w, bool only_urgent)
 {
     uv_mutex_lock(&w->lock);
     struct worker_task *t = w->tasks;
-    while (t != NULL && t->begun)
+    while (t != NULL && t->begun && !t->ending)
         t = t->next;
-    if (t == NULL)
+    if (t == NULL && !only_urgent)
         t = w->tasks;
     uv_mutex_unlock(&w->lock);
     return t;
@@ -262,7 +262,7 @@ static void drop_task(struct worker *w, const struct worker_task *t)
 
 static void end_tasks(struct worker *w)
 {
-    for (struct worker_task *t = next_task(w); t != NULL; t = next_task(w)) {
+    for (struct worker_task *t; (t = next_task(w, false)) != NULL;) {
         drop_task(w, t);
         t->run(t, NULL, NULL);
         notify(w);
@@ -443,9 +443,9 @@ static bool run_operator(struct worker *w, bool *ran)
 }
 
 /* Runs a piece of a task, if there is one; false when the device is lost. */
-static bool run_task(struct worker *w, bool *ran)
+static bool run_task(struct worker *w, bool only_urgent, bool *ran)
 {
-    struct worker_task *t = next_task(w);
+    struct worker_task *t = next_task(w, only_urgent);
     struct err e;
     *ran = t != NULL;
     if (t == NULL)
@@ -481,9 +481,9 @@ static bool serve(struct worker *w)
             return false;
         tell_slots(w);
         stepped = stepped || ran;
-        if (!stepped && !run_task(w, &stepped))
+        if (!run_task(w, stepped, &ran))
             return false;
-        if (!stepped)
+        if (!stepped && !ran)
             rest(w, has_jobs);
     }
     return true;
@@ -650,9 +650,17 @@ void worker_add_task(struct worker *w, struct worker_task *t)
     while (*end != NULL)
         end = &(*end)->next;
     t->next = NULL;
-    t->begun = false;
+    t->begun = t->ending = false;
     *end = t;
     w->woken = true;
+    uv_cond_signal(&w->wake);
+    uv_mutex_unlock(&w->lock);
+}
+
+void worker_end_task(struct worker *w, struct worker_task *t)
+{
+    uv_mutex_lock(&w->lock);
+    t->ending = w->woken = true;
     uv_cond_signal(&w->wake);
     uv_mutex_unlock(&w->lock);
 }

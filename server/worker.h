@@ -57,8 +57,9 @@ struct worker_facts {
     struct strbuf plans[HOSTED_MAX];      /* lines of model_plan_line: decode, then prefill */
 };
 
-/* Work of low priority: run on the worker's thread, a piece at a time, when no request can run; one
- * task after another, but a new one gets its first piece at once. */
+/* Work of low priority: run on the worker's thread, a piece at a time, when no request can run, one
+ * task after another. The first piece, and the last one of a task that is to end, come before
+ * requests, so that whoever asked has an answer: they have to be short. */
 enum worker_task_result { WORKER_TASK_GOES_ON, WORKER_TASK_OVER, WORKER_TASK_LOST };
 struct worker_task {
     /* One piece; the loop is notified after it. models: by model index. g NULL: the worker runs
@@ -68,7 +69,7 @@ struct worker_task {
     void *user;
     /* of the worker */
     struct worker_task *next;
-    bool begun;
+    bool begun, ending;
 };
 
 struct worker;
@@ -82,6 +83,9 @@ void worker_close(struct worker *w); /* stops, joins and frees; accepts NULL */
 void worker_submit(struct worker *w, struct job *j);
 /* Loop thread. The task is the worker's until its run gave something else than GOES_ON. */
 void worker_add_task(struct worker *w, struct worker_task *t);
+/* Loop thread. The task's next piece, in which it has to end, comes before requests. It may be over
+ * already, but its memory has to be there still. */
+void worker_end_task(struct worker *w, struct worker_task *t);
 /* Wakes the thread: an outbox has room again, or a job was cancelled. Any thread. */
 void worker_wake(struct worker *w);
 /* Loop thread. Calls `take` for each job with news; with done, it is the caller's again. */

@@ -1,4 +1,5 @@
 """Tunings over HTTP: bad fields, progress, streams, cancelling, what is kept. On the fake engine, and on the real one."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -139,6 +140,24 @@ def test_requests_come_first(start_fake, tmp_path):
     assert state["status"] == "running" and timings["predicted_n"] == 30
     assert timings["predicted_ms"] < 1.5 * 30 * 100
     daemon._until("more points", 60, lambda: daemon.get(path).json()["points"] > state["points"])
+
+
+def test_a_busy_device_answers_and_cancels_at_once(start_fake, tmp_path):
+    """While requests keep the device from tuning, a tuning is accepted, and another ended, between two steps."""
+    daemon = start_fake("--cache-dir", tmp_path, env={"FAKE_STEP_MS": "100"})
+    endless = {"op": "matmul", "shape": {"m": 15, "n": 8, "k": 8}}
+    first = "/v1/tune/" + daemon.post("/v1/tune", endless).json()["id"]
+    daemon._until("a point", 60, lambda: daemon.get(first).json()["points"])
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        completion = pool.submit(daemon.complete, prompt="<ab|", max_tokens=60)
+        daemon._until("a step", 60, daemon.busy_slots)
+        second = daemon.post("/v1/tune", endless)
+        assert second.status_code == 202
+        daemon.session.delete(daemon.url + first, timeout=30)
+        daemon._until("the end", 60, lambda: daemon.get(first).json()["status"] == "cancelled")
+        assert not completion.done()
+        assert completion.result()["timings"]["predicted_n"] == 60
+    daemon._until("its turn", 60, lambda: daemon.get("/v1/tune/" + second.json()["id"]).json()["points"])
 
 
 def test_the_queue_of_tunings_is_bounded(start_fake, tmp_path):
