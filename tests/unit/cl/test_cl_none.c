@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "engine/cl/cl.h"
 #include "engine/cl/hint.h"
 
-#define NOBODY 65534
+#define NOBODY       65534
+#define EXIT_SKIPPED 77
 
 static void test_only_host(void **state)
 {
@@ -111,7 +113,15 @@ static void test_denied_nodes(void **state)
 
 int main(void)
 {
+    cl_uint n_platforms = 0;
     setenv("OCL_ICD_VENDORS", "/nonexistent", 1);
+    clGetPlatformIDs(0, NULL, &n_platforms);
+    if (n_platforms > 0) {
+        printf("skipped: this machine's OpenCL loader finds %u platforms whatever "
+               "OCL_ICD_VENDORS says\n",
+               n_platforms);
+        return EXIT_SKIPPED;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_host),
         cmocka_unit_test(test_host_works),
