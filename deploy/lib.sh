@@ -85,6 +85,23 @@ install_packages() {
     fi
 }
 
+# install_extras NEEDS: installs what can be had of them, and says what is done without.
+install_extras() {
+    local package missing log=$STATE/apt-extras.log
+    missing=$(missing_packages "$1")
+    if [ -z "$missing" ]; then return 0; fi
+    mkdir -p "$STATE"
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+        say "Installing where there are such packages: ${missing% }"
+        apt-get update >"$log" 2>&1 || true
+        for package in $missing; do
+            DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$package" >>"$log" 2>&1 || true
+        done
+        missing=$(missing_packages "$1")
+    fi
+    if [ -n "$missing" ]; then say "Going on without ${missing% }: what needs it is left out"; fi
+}
+
 # build_preset PRESET [OPTION...]: configures (with the options) and builds build/PRESET; quiet unless it fails.
 build_preset() {
     local preset=$1 folder=$ROOT/build/$1 log home

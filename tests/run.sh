@@ -16,8 +16,6 @@ clang command clang
 clang-format command clang-format
 ccache command ccache
 libcmocka-dev library cmocka
-mesa-opencl-icd file /etc/OpenCL/vendors/rusticl.icd
-oclgrind command oclgrind
 python3-venv module ensurepip
 shellcheck command shellcheck
 systemd command systemd-analyze
@@ -26,6 +24,11 @@ dpkg-dev command dpkg-shlibdeps
 man-db command man
 openssl command openssl
 git command git"
+
+# Two more OpenCL implementations to test on, which not every distribution has.
+TEST_EXTRAS="
+mesa-opencl-icd file /etc/OpenCL/vendors/rusticl.icd
+oclgrind command oclgrind"
 
 # make_venv: the Python packages of tests/requirements.txt, installed again when the list changes.
 make_venv() {
@@ -40,6 +43,7 @@ make_venv() {
 }
 
 install_packages "$TEST_NEEDS"
+install_extras "$TEST_EXTRAS"
 make_venv
 fetch_smollm2
 export OINFER_SMOLLM2=$SMOLLM2
