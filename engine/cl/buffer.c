@@ -11,6 +11,7 @@
 #include "engine/cl/impl.h"
 
 #define HOST_ALIGN_BYTES 128
+#define TEXEL_BYTES      (4 * sizeof(float))
 /* Smaller buffers on CPU devices are not compared with the memory the machine has left. */
 #define CHECK_FREE_BYTES ((uint64_t)16 << 20)
 /* Intel needs a flag at creation and a build option for larger ones, else results are wrong. */
@@ -156,6 +157,56 @@ enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage us
     if (b == NULL)
         return err_set(e, ST_NO_MEMORY, "buffer %s: out of memory", label);
     status = allocate(b, e);
+    if (status != ST_OK) {
+        mem_free(b);
+        return status;
+    }
+    account_add(b);
+    *out = b;
+    return ST_OK;
+}
+
+static enum status check_image(const struct device *d, struct image_size size, const char *label,
+                               struct err *e)
+{
+    const uint64_t limit[] = {cl_device_number(d->id, CL_DEVICE_IMAGE2D_MAX_WIDTH, 0),
+                              cl_device_number(d->id, CL_DEVICE_IMAGE2D_MAX_HEIGHT, 0),
+                              cl_device_number(d->id, CL_DEVICE_IMAGE_MAX_ARRAY_SIZE, 0)};
+    if (size.width > limit[0] || size.height > limit[1] || size.layers > limit[2])
+        return err_set(e, ST_UNSUPPORTED,
+                       "%s: image %s of %u x %u x %u, the device has at most %llu x %llu x %llu",
+                       d->info.name, label, size.width, size.height, size.layers,
+                       (unsigned long long)limit[0], (unsigned long long)limit[1],
+                       (unsigned long long)limit[2]);
+    return ST_OK;
+}
+
+enum status buffer_open_image(struct device *d, struct image_size size, const char *label,
+                              struct buffer **out, struct err *e)
+{
+    const uint64_t n_bytes = (uint64_t)size.width * size.height * size.layers * TEXEL_BYTES;
+    *out = NULL;
+    enum status status = device__usable(d, e);
+    if (status == ST_OK && (d->host || (d->caps & CAP_IMAGES) == 0))
+        status = err_set(e, ST_UNSUPPORTED, "%s: image %s: the device has no images", d->info.name,
+                         label);
+    if (status == ST_OK)
+        status = check_image(d, size, label, e);
+    if (status == ST_OK)
+        status = check_room(d, n_bytes, label, e);
+    if (status != ST_OK)
+        return status;
+    struct buffer *b = make_buffer(d, n_bytes, BUFFER_SCRATCH, label);
+    if (b == NULL)
+        return err_set(e, ST_NO_MEMORY, "image %s: out of memory", label);
+    const cl_image_format format = {CL_RGBA, CL_FLOAT};
+    const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D_ARRAY,
+                                .image_width = size.width,
+                                .image_height = size.height,
+                                .image_array_size = size.layers};
+    cl_int code = CL_SUCCESS;
+    b->cl = clCreateImage(d->context, CL_MEM_READ_WRITE, &format, &desc, NULL, &code);
+    status = cl_check(d, code, "clCreateImage", label, e);
     if (status != ST_OK) {
         mem_free(b);
         return status;

@@ -21,6 +21,14 @@ enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage us
 enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
                         enum buffer_usage usage, const char *label, struct buffer **out,
                         struct err *e);
+/* Images instead of plain bytes, an array of them, each texel four floats: for kernels alone, which
+ * write (write_only) and read (read_only) it as image2d_array_t. Needs CAP_IMAGES; ST_UNSUPPORTED
+ * names size and limit. Its bytes count as scratch. */
+struct image_size {
+    uint32_t width, height, layers;
+};
+enum status buffer_open_image(struct device *d, struct image_size size, const char *label,
+                              struct buffer **out, struct err *e);
 void buffer_close(struct buffer *b); /* accepts NULL */
 uint64_t buffer_bytes(const struct buffer *b);
 uint64_t buffer_max_bytes(const struct device *d);

@@ -225,31 +225,42 @@ static bool run_probe(struct bench *b, const struct probe *probe)
     return right;
 }
 
-/* A buffer read as an image: needs an image object, so it is not a row of the table. Not for
- * Oclgrind, which takes what an image holds for uninitialised. */
+/* Images that kernels write and read: need image objects and two kernels, so they are no row of the
+ * table. Not for Oclgrind, which takes what an image holds for uninitialised. */
 static bool probe_images(struct bench *b)
 {
-    enum { PIXELS = 16 };
+    enum { EDGE = 8, LAYERS = 2, TEXELS = EDGE * EDGE * LAYERS };
     struct device *d = b->device;
+    struct kernel *fill = NULL;
     if (cl_device_number(d->id, CL_DEVICE_IMAGE_SUPPORT, 0) == 0 ||
         strcmp(d->info.platform, "Oclgrind") == 0)
         return false;
     struct kernel *k = open_probe(b, "probe/image.cl", "");
-    if (k == NULL)
+    if (k == NULL || kernel_open(d, "probe/image.cl", "", "fill", &fill, NULL) != ST_OK) {
+        kernel_close(k);
         return false;
-    cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
-    cl_image_desc desc = {
-        .image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = PIXELS, .buffer = b->in->cl};
+    }
+    const cl_image_format format = {CL_RGBA, CL_FLOAT};
+    const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D_ARRAY,
+                                .image_width = EDGE,
+                                .image_height = EDGE,
+                                .image_array_size = LAYERS};
+    const size_t items[3] = {TEXELS, 1, 1}, group[3] = {EDGE, 1, 1};
     cl_int code = CL_SUCCESS;
-    cl_mem image = clCreateImage(d->context, CL_MEM_READ_ONLY, &format, &desc, NULL, &code);
+    cl_mem image = clCreateImage(d->context, CL_MEM_READ_WRITE, &format, &desc, NULL, &code);
     bool right = false;
     if (code == CL_SUCCESS) {
         struct buffer wrapped = {.device = d, .cl = image};
-        right = kernel_set_buffer(k, 0, &wrapped, NULL) == ST_OK &&
-                kernel_set_buffer(k, 1, b->in, NULL) == ST_OK &&
-                kernel_set_buffer(k, 2, b->out, NULL) == ST_OK && run(b, k, PIXELS, PIXELS);
+        right = kernel_set_buffer(fill, 0, b->in, NULL) == ST_OK &&
+                kernel_set_buffer(fill, 1, &wrapped, NULL) == ST_OK &&
+                kernel_set_buffer(k, 0, b->in, NULL) == ST_OK &&
+                kernel_set_buffer(k, 1, b->out, NULL) == ST_OK &&
+                kernel_set_buffer(k, 2, &wrapped, NULL) == ST_OK &&
+                kernel_launch(fill, items, group, "probe", "", 0, 0, NULL) == ST_OK &&
+                run(b, k, TEXELS, EDGE);
         clReleaseMemObject(image);
     }
+    kernel_close(fill);
     kernel_close(k);
     return right;
 }

@@ -13,6 +13,8 @@
 #define FILTER_BITS    32u /* of a filter's rows and columns, and one more */
 #define WIDE_CHANNELS  32u /* with fewer the transforms of tiles take longer than they save */
 #define PLACES_LIMIT   (1u << 31)
+#define IMAGE_EDGE     8192u /* every device with images has these */
+#define IMAGE_LAYERS   2048u
 #define VECTOR         16u /* channels and columns of private memory come in whole vectors */
 
 static void conv2d_extent(const union op_params *params, uint64_t *rows, uint64_t *tokens)
@@ -77,6 +79,14 @@ static enum status conv2d_check(const struct variant *v, const struct op_call *c
     return check_at_most(op, "n x o x ho x wo", (uint64_t)p->n * p->o, ELEMENTS_MAX / (ho * wo), e);
 }
 
+/* Four channels of a group to a layer; UINT32_MAX layers where there are more. */
+static struct image_size conv2d_image(const struct op_call *call)
+{
+    const struct conv2d_params *p = &call->params.conv2d;
+    const uint64_t layers = (uint64_t)p->n * p->groups * ((p->c / p->groups + 3) / 4);
+    return (struct image_size){p->w, p->h, layers < UINT32_MAX ? (uint32_t)layers : UINT32_MAX};
+}
+
 static const char *conv2d_refuses(const struct variant *v, const struct op_call *call)
 {
     const struct conv2d_params *p = &call->params.conv2d;
@@ -113,6 +123,12 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
         if (4ull * p->o * (p->c / p->groups) * p->kh * p->kw > CONSTANT_BYTES)
             return "needs weights of at most 8192 elements";
         break;
+    case SHAPES_IMAGES: {
+        const struct image_size size = conv2d_image(call);
+        if (size.width > IMAGE_EDGE || size.height > IMAGE_EDGE || size.layers > IMAGE_LAYERS)
+            return "needs h and w of at most 8192, and at most 2048 layers of four channels";
+        break;
+    }
     case SHAPES_ALL:
     case SHAPES_SMALL:
     case SHAPES_LINES:
@@ -136,6 +152,10 @@ static uint64_t conv2d_scratch(const struct variant *v, const struct op_call *ca
     const struct conv2d_params *p = &call->params.conv2d;
     const uint64_t depth = (uint64_t)p->c / p->groups * p->kh * p->kw;
     const uint64_t o = round_up(p->o, VECTOR), c = round_up(p->c, VECTOR);
+    if (v->scratch == SCRATCH_IMAGE) {
+        const struct image_size size = conv2d_image(call);
+        return 4 * sizeof(float) * size.width * size.height * size.layers;
+    }
     if (v->scratch == SCRATCH_COLUMNS)
         return sizeof(float) * p->n * p->groups * depth * p->ho * p->wo;
     if (v->scratch == SCRATCH_PANELS)
@@ -190,4 +210,5 @@ const struct op_rules conv2d_rules = {.extent = conv2d_extent,
                                       .check = conv2d_check,
                                       .refuses = conv2d_refuses,
                                       .scratch = conv2d_scratch,
+                                      .image = conv2d_image,
                                       .error = conv2d_error};

@@ -120,10 +120,13 @@ static enum status bind_scratch(struct op_step *s, struct err *e)
     const uint32_t index = 2 * op_tensor_count(s->v->op);
     const uint64_t need = op_scratch_bytes(s->v, &s->call);
     const uint64_t offset = 0;
-    if (need == 0 || (s->scratch && buffer_bytes(s->scratch) >= need))
+    const bool image = s->v->scratch == SCRATCH_IMAGE;
+    if (need == 0 || (s->scratch && !image && buffer_bytes(s->scratch) >= need))
         return ST_OK;
     struct buffer *b;
-    enum status st = buffer_open(s->d, need, BUFFER_SCRATCH, op_name(s->v->op), &b, e);
+    enum status st = image ? buffer_open_image(s->d, op_rules(s->v->op)->image(&s->call),
+                                               op_name(s->v->op), &b, e)
+                           : buffer_open(s->d, need, BUFFER_SCRATCH, op_name(s->v->op), &b, e);
     for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
         st = kernel_set_buffer(s->kernels[k], index, b, e);
         if (st == ST_OK)

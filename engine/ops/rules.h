@@ -6,9 +6,11 @@
 #ifndef OINFER_OPS_RULES_H
 #define OINFER_OPS_RULES_H
 
+#include "engine/cl/buffer.h"
 #include "engine/ops/variant.h"
 
-/* NULL where an op needs none of: refuses (its variants run every shape), scratch, fill, error. */
+/* NULL where an op needs none of: refuses (its variants run every shape), scratch, image, fill,
+ * error. */
 struct op_rules {
     /* as op_extent, op_tensor_bytes and op_flops */
     void (*extent)(const union op_params *params, uint64_t *rows, uint64_t *tokens);
@@ -20,6 +22,8 @@ struct op_rules {
     const char *(*refuses)(const struct variant *v, const struct op_call *call);
     /* Bytes of private memory of a variant whose scratch_kind is not SCRATCH_BLOCKS. */
     uint64_t (*scratch)(const struct variant *v, const struct op_call *call);
+    /* The images of SCRATCH_IMAGE. */
+    struct image_size (*image)(const struct op_call *call);
     /* Makes uniform random inputs special where the op needs it (indices, masked rows, NaN). */
     void (*fill)(const struct op_call *call, void *const *host);
     /* Largest |got - want| as a share of its rounding bound; without it the NMSE counts. inputs:

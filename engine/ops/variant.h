@@ -18,8 +18,15 @@ enum grid_kind { GRID_NONE, GRID_ITEMS, GRID_GROUPS, GRID_SPLITS, GRID_UNITS };
 /* Private memory that does not follow from the blocks of the first stage: sized by the op's rules.
  * SCRATCH_ROWS: operands converted to f32, each in the order in which it is read; SCRATCH_PANELS:
  * in panels of a tile's rows or columns; SCRATCH_COLUMNS: input patches as columns (im2col);
- * SCRATCH_TILES: transformed tiles (Winograd). */
-enum scratch_kind { SCRATCH_BLOCKS, SCRATCH_ROWS, SCRATCH_PANELS, SCRATCH_COLUMNS, SCRATCH_TILES };
+ * SCRATCH_TILES: transformed tiles (Winograd); SCRATCH_IMAGE: no buffer but an array of images. */
+enum scratch_kind {
+    SCRATCH_BLOCKS,
+    SCRATCH_ROWS,
+    SCRATCH_PANELS,
+    SCRATCH_COLUMNS,
+    SCRATCH_TILES,
+    SCRATCH_IMAGE
+};
 /* Shapes that a variant is made for; the op's rules know what each means. */
 enum shape_kind {
     SHAPES_ALL,
@@ -32,7 +39,8 @@ enum shape_kind {
     SHAPES_WINOGRAD,  /* conv2d: 3 x 3, stride and dilation 1 */
     SHAPES_WIDE,      /* conv2d: the same, with at least 32 channels in and out */
     SHAPES_DEPTHWISE, /* conv2d: a group per channel */
-    SHAPES_CONSTANT   /* conv2d: weights that fit in constant memory */
+    SHAPES_CONSTANT,  /* conv2d: weights that fit in constant memory */
+    SHAPES_IMAGES     /* conv2d: x that fits the smallest images a device may have */
 };
 
 /* One launch of a variant: kernels.def says how rows, tokens and lws make the grid. */

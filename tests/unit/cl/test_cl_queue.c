@@ -244,6 +244,37 @@ static void test_too_much(void **state)
     test_each_device(too_much);
 }
 
+/* D9: an image over one of the device's limits is refused with all of them, and counts no bytes. */
+static void too_large_images(struct device *d)
+{
+    struct buffer *b = NULL;
+    struct err e = {0};
+    const struct image_size sizes[] = {
+        {1u << 30, 1, 1}, {1, 1u << 30, 1}, {1, 1, 1u << 30}, {0, 1, 1}};
+    const bool images = (device_caps(d) & CAP_IMAGES) != 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(buffer_open_image(d, sizes[i], "huge", &b, &e),
+                         images && i == 3 ? ST_INVALID : ST_UNSUPPORTED);
+        assert_non_null(strstr(e.text, !images  ? "the device has no images"
+                                       : i == 3 ? "0 bytes"
+                                                : "1073741824"));
+        assert_null(b);
+    }
+    assert_int_equal(device_memory(d).used_bytes, 0);
+    if (images) {
+        assert_ok(buffer_open_image(d, (struct image_size){5, 3, 2}, "small", &b, &e));
+        assert_int_equal(device_memory(d).scratch_bytes, 5 * 3 * 2 * 16);
+        buffer_close(b);
+        assert_int_equal(device_memory(d).used_bytes, 0);
+    }
+}
+
+static void test_too_large_images(void **state)
+{
+    (void)state;
+    test_each_device(too_large_images);
+}
+
 /* Large buffers of CPUs are our own memory: it stays until the last command that uses it. */
 static void closed_early(struct device *d)
 {
@@ -462,13 +493,14 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_staging),     cmocka_unit_test(test_staging_of_files),
-        cmocka_unit_test(test_too_much),    cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_intel_limit), cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_sleeping),
-        cmocka_unit_test(test_lost),        cmocka_unit_test(test_closed_early),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_staging),      cmocka_unit_test(test_staging_of_files),
+        cmocka_unit_test(test_too_much),     cmocka_unit_test(test_too_large_images),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_intel_limit),
+        cmocka_unit_test(test_alignment),    cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_sleeping),     cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_closed_early),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }

@@ -152,6 +152,13 @@ static void limits_of_shapes_hold(void **state)
     assert_false(takes_conv2d("f32_64x64", 1, 3, 3, 46341)); /* 2^31 outputs */
     assert_true(takes_conv2d("f32_1x1_64x64", 1, 1, 1, 46340));
     assert_false(takes_conv2d("f32_1x1_64x64", 1, 1, 1, 46341));
+    assert_true(takes_conv2d("image", 8192, 3, 3, 8192));
+    assert_false(takes_conv2d("image", 8193, 3, 3, 8192)); /* 2049 layers */
+    assert_false(takes_conv2d("image", 1, 3, 3, 8193));
+    for (uint32_t i = 0; i < variant_row_count; i++)
+        if (variant_rows[i].scratch == SCRATCH_IMAGE)
+            assert_true((variant_rows[i].needs & CAP_IMAGES) &&
+                        variant_rows[i].only == SHAPES_IMAGES);
     static const uint32_t lengths[] = {8192, 8193, 32768, 32769};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const struct op_call row = {.op = OP_SOFTMAX,
