@@ -12,7 +12,10 @@
 #define SWEEPS        2
 #define DEVIATION_MIN 1e-9 /* of y, where all observations are the same */
 
-static const double length_set[] = {0.2, 0.4, 0.8, 1.6, 3.2};
+#define LENGTH_MEDIAN 0.7 /* of the length scales' log-normal prior, */
+#define LENGTH_SPREAD 0.5 /* and the deviation of their logarithm */
+
+static const double length_set[] = {0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8};
 static const double noise_set[] = {1e-4, 3e-3, 3e-2};
 
 struct gp {
@@ -143,29 +146,41 @@ double gp_fit(struct gp *g, const double *lengths, double noise)
     return -0.5 * (n * log(2 * PI * g->variance) + log_det + square / g->variance);
 }
 
+/* Logarithm of the prior density of length scales, up to a constant. From a few points alone a
+ * dimension easily seems to have no influence, or every one a sudden one. */
+static double log_prior(const struct gp *g, const double *lengths)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < g->n_dims; i++) {
+        const double z = log(lengths[i] / LENGTH_MEDIAN) / LENGTH_SPREAD;
+        sum -= 0.5 * z * z;
+    }
+    return sum;
+}
+
 double gp_learn(struct gp *g)
 {
     double lengths[GP_MAX_DIMS], noise = noise_set[0], best;
     for (uint32_t i = 0; i < g->n_dims; i++)
-        lengths[i] = length_set[2];
-    best = gp_fit(g, lengths, noise);
+        lengths[i] = LENGTH_MEDIAN;
+    best = gp_fit(g, lengths, noise); /* where the prior is 0 */
     for (uint32_t sweep = 0; sweep < SWEEPS; sweep++) {
         for (uint32_t i = 0; i < g->n_dims; i++) {
             double chosen = lengths[i];
             for (size_t j = 0; j < sizeof length_set / sizeof *length_set; j++) {
                 lengths[i] = length_set[j];
-                const double likelihood = gp_fit(g, lengths, noise);
-                if (likelihood > best) {
-                    best = likelihood;
+                const double probability = gp_fit(g, lengths, noise) + log_prior(g, lengths);
+                if (probability > best) {
+                    best = probability;
                     chosen = lengths[i];
                 }
             }
             lengths[i] = chosen;
         }
         for (size_t j = 0; j < sizeof noise_set / sizeof *noise_set; j++) {
-            const double likelihood = gp_fit(g, lengths, noise_set[j]);
-            if (likelihood > best) {
-                best = likelihood;
+            const double probability = gp_fit(g, lengths, noise_set[j]) + log_prior(g, lengths);
+            if (probability > best) {
+                best = probability;
                 noise = noise_set[j];
             }
         }

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 matplotlib.rcParams["svg.hashsalt"] = "oinfer"
 import matplotlib.pyplot as plt  # noqa: E402
 
-SEEDS, BUDGET = 10, 40
+SEEDS, BUDGET, COLUMNS = 10, 40, 2
 FOLDER = pathlib.Path(__file__).parent / "tune"
 
 
@@ -30,8 +30,12 @@ def curves(replay, grid):
 
 def main():
     grids = sorted(FOLDER.glob("*.tsv"))
-    figure, axes = plt.subplots(1, len(grids), figsize=(4.5 * len(grids), 3.2), sharey=True, squeeze=False)
-    for axis, grid in zip(axes[0], grids):
+    columns = min(COLUMNS, len(grids))
+    rows = -(-len(grids) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.5 * columns, 3.2 * rows), sharey=True, squeeze=False)
+    for axis in axes.flat[len(grids):]:
+        axis.set_visible(False)
+    for axis, grid in zip(axes.flat, grids):
         for (search, points), colour in zip(sorted(curves(sys.argv[1], grid).items()), ("tab:blue", "tab:orange")):
             x = sorted(points)
             axis.fill_between(x, [min(points[i]) for i in x], [max(points[i]) for i in x], alpha=0.2, color=colour, linewidth=0)
@@ -39,7 +43,8 @@ def main():
         axis.axhline(95, color="grey", linewidth=0.8, linestyle=":")
         axis.set(title=f"{grid.stem}, {sum(1 for _ in open(grid)) - 1} points", xlabel="points measured", ylim=(40, 101))
         axis.legend(loc="lower right")
-    axes[0][0].set_ylabel("% of the grid's best")
+    for row in axes:
+        row[0].set_ylabel("% of the grid's best")
     figure.tight_layout()
     figure.savefig(sys.argv[2] if len(sys.argv) > 2 else FOLDER / "searches.svg", metadata={"Date": None})
 

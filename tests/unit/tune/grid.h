@@ -3,6 +3,7 @@
 #ifndef OINFER_TESTS_TUNE_GRID_H
 #define OINFER_TESTS_TUNE_GRID_H
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 
 struct grid {
     struct space *space;
-    double *times; /* [n_points]; 0: invalid */
+    double *times; /* [n_points]; 0: invalid, below 0 while reading: no line yet */
     double best;
     uint32_t n_valid;
 };
@@ -36,7 +37,8 @@ static inline const struct variant *grid_variant(const char *op, const char *nam
         return NULL;
     for (uint32_t i = 0; i < variant_row_count; i++)
         if (strcmp(op_name(variant_rows[i].op), op) == 0 &&
-            strcmp(variant_rows[i].name, name) == 0 && variant_rows[i].dtype == (int)dtype)
+            strcmp(variant_rows[i].name, name) == 0 &&
+            (variant_rows[i].dtype == DT_ANY || variant_rows[i].dtype == (int)dtype))
             return &variant_rows[i];
     return NULL;
 }
@@ -54,13 +56,15 @@ static inline bool grid_add(struct grid *g, char *fields[GRID_FIELDS])
                              NULL) != ST_OK)
             return false;
         g->times = mem_array(g->space->n_points, sizeof *g->times);
+        for (uint32_t i = 0; g->times && i < g->space->n_points; i++)
+            g->times[i] = -1;
     }
     if (!g->times || record_settings(fields[4], settings, &n, names, NULL) != ST_OK)
         return false;
     const uint32_t point = space_find(g->space, settings, n);
-    if (point == SPACE_NONE)
+    if (point == SPACE_NONE || g->times[point] >= 0)
         return false;
-    g->times[point] = strtod(fields[5], NULL);
+    g->times[point] = fmax(strtod(fields[5], NULL), 0);
     if (g->times[point] <= 0)
         return true;
     g->n_valid++;
@@ -69,7 +73,24 @@ static inline bool grid_add(struct grid *g, char *fields[GRID_FIELDS])
     return true;
 }
 
-/* False: it cannot be read, or is not of the space that the variant has now. */
+/* Takes the points without a line out of the space: its device's limits ruled them out. */
+static inline void grid_shrink(struct grid *g)
+{
+    uint32_t kept = 0, standard = SPACE_NONE;
+    for (uint32_t i = 0; i < g->space->n_points; i++) {
+        if (g->times[i] < 0)
+            continue;
+        if (i == g->space->standard)
+            standard = kept;
+        g->space->codes[kept] = g->space->codes[i];
+        g->times[kept++] = g->times[i];
+    }
+    g->space->n_points = kept;
+    g->space->standard = standard;
+}
+
+/* Whatever device it was recorded on. False: it cannot be read, or has points that are not in the
+ * space that the variant has now, or one twice. */
 static inline bool grid_read(const char *path, struct grid *g)
 {
     char line[GRID_LINE_BYTES];
@@ -90,7 +111,10 @@ static inline bool grid_read(const char *path, struct grid *g)
     }
     if (f)
         fclose(f);
-    return ok && g->space && n_lines == g->space->n_points;
+    ok = ok && g->space && n_lines > 0;
+    if (ok)
+        grid_shrink(g);
+    return ok;
 }
 
 #endif
