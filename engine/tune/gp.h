@@ -1,8 +1,8 @@
 /* Gaussian processes over a few points in [0, 1]^n: Matern 5/2, a length scale per dimension.
  *
  * y = m + f(x) + noise, with f of covariance s^2 k(x, x') and noise of variance s^2 g; m is the
- * mean of y, s^2 its most likely value, the length scales and g are the most probable of a small set,
- * with a log-normal prior of the length scales.
+ * mean of y, s^2 its most likely value, the length scales and g are the most probable of a small
+ * set, with a log-normal prior of the length scales.
  * k(x, x') = (1 + sqrt(5) r + 5/3 r^2) exp(-sqrt(5) r), r^2 = sum ((x_i - x'_i) / l_i)^2
  * Source: Rasmussen and Williams 2006, eq. 4.17 and algorithm 2.1; expected improvement: Jones et
  * al. 1998, eq. 15. One thread at a time.

@@ -2,6 +2,8 @@
 """`oinfer tune`: wrong usage, a search and its files, tuned values in model files. test_tune_cli.py OINFER"""
 import json
 import os
+import pty
+import re
 import stat
 import subprocess
 import sys
@@ -74,6 +76,38 @@ class Tune(unittest.TestCase):
         self.assertEqual(len(rows), 3)
         times = [float(row[5]) for row in rows[1:]]
         self.assertAlmostEqual(min(times), record["ns"], delta=1)
+
+    def test_a_model_is_tuned_to_the_end(self):
+        """All that its plans choose by shape, with a bar and an estimate on a terminal; the values then go into the file."""
+        model, master_slave = self.make(), pty.openpty()
+        done = subprocess.Popen([OINFER, "tune", "--model", model, "--budget", "1", "--file", self.path("t.json")],
+                                stdout=subprocess.PIPE, stderr=master_slave[1], text=True)
+        os.close(master_slave[1])
+        shown = b""
+        while True:
+            try:
+                part = os.read(master_slave[0], 65536)
+            except OSError:   # the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        os.close(master_slave[0])
+        out, _ = done.communicate(timeout=600)
+        if b"ref" in shown and not out:
+            self.skipTest("no OpenCL device")
+        self.assertEqual(done.returncode, 0, shown)
+        bars = re.findall(rb"\r\[([#.]{20})\] (\d+)/(\d+)  (\d+) s left  linear (\w+)  best", shown)
+        self.assertEqual((bars[-1][0], bars[-1][1], bars[-1][3]), (b"#" * 20, bars[-1][2], b"0"), shown)
+        points = [int(bar[1]) for bar in bars]
+        self.assertEqual(points, list(range(1, len(points) + 1)))
+        with open(self.path("t.json")) as f:
+            records = json.load(f)["records"]
+        self.assertEqual(len(records), len(out.splitlines()))
+        for n_tokens in (1, 8, 512):   # decoding, a few, a prompt
+            self.assertIn({"m": 256, "k": 256, "n_tokens": n_tokens}, [record["shape"] for record in records])
+        done = oinfer("--embed", model, "--file", self.path("t.json"))
+        self.assertEqual((done.returncode, done.stdout), (0, f"{model}: {len(records)} tuned values\n"), done.stderr)
 
     def test_embedding(self):
         """The gguf package reads the result; tensors are the same bytes, aligned; other key-values are the same."""
