@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -35,9 +34,12 @@ static struct variant_query query(void)
                                   .name = "rows"};
 }
 
-/* Rows of a block of the variant that is chosen once the model is loaded; the row's own number is
- * in *standard. */
-static uint32_t rows_after_load(const char *path, uint32_t *standard)
+/* Rows of a block of the variant that is chosen before and after a model is loaded. */
+struct chosen {
+    uint32_t before, after;
+};
+
+static struct chosen chosen_rows(const char *path)
 {
     const struct engine_options options = {0};
     const struct load_options load = {.n_ctx = 64};
