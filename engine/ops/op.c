@@ -110,6 +110,9 @@ uint64_t op_scratch_bytes(const struct variant *v, const struct op_call *call)
 {
     if (v->ref)
         return 0;
+    if (v->scratch == SCRATCH_SCORES)
+        return 4ull * call->params.attention.n_tokens * call->params.attention.n_head *
+               call->params.attention.kv_max;
     return v->scratch != SCRATCH_BLOCKS ? op_rules(v->op)->scratch(v, call)
                                         : stage_blocks(&v->stages[0], call) * v->scratch_bytes;
 }

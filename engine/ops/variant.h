@@ -18,14 +18,16 @@ enum grid_kind { GRID_NONE, GRID_ITEMS, GRID_GROUPS, GRID_SPLITS, GRID_UNITS };
 /* Private memory that does not follow from the blocks of the first stage: sized by the op's rules.
  * SCRATCH_ROWS: operands converted to f32, each in the order in which it is read; SCRATCH_PANELS:
  * in panels of a tile's rows or columns; SCRATCH_COLUMNS: input patches as columns (im2col);
- * SCRATCH_TILES: transformed tiles (Winograd); SCRATCH_IMAGE: no buffer but an array of images. */
+ * SCRATCH_TILES: transformed tiles (Winograd); SCRATCH_IMAGE: no buffer but an array of images;
+ * SCRATCH_SCORES: attention, a float for each head, token and cell. */
 enum scratch_kind {
     SCRATCH_BLOCKS,
     SCRATCH_ROWS,
     SCRATCH_PANELS,
     SCRATCH_COLUMNS,
     SCRATCH_TILES,
-    SCRATCH_IMAGE
+    SCRATCH_IMAGE,
+    SCRATCH_SCORES
 };
 /* Shapes that a variant is made for; the op's rules know what each means. */
 enum shape_kind {

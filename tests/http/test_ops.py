@@ -1,6 +1,7 @@
 """POST /v1/ops/{op} and GET /v1/ops on the real engine: results against numpy, inputs of clients, .npy, bad input. The
 queue is tested on the fake engine, whose operators take as long as they are told."""
 import concurrent.futures
+import fnmatch
 import io
 import json
 import os
@@ -20,8 +21,9 @@ from operators import generate, nmse, rounded
 SANITIZED = os.environ.get("OINFER_SANITIZE", "")
 # Under ThreadSanitizer the threads of the OpenCL drivers give false alarms: there the references run.
 ON_HOST = "thread" in SANITIZED
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIELDS = re.findall(r'^FIELD\((\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+), "(.*)"\)',
-                    (pathlib.Path(__file__).resolve().parents[2] / "server/ops/fields.def").read_text(), re.M)
+                    (ROOT / "server/ops/fields.def").read_text(), re.M)
 SMALL = {"matmul": {"m": 5, "n": 7, "k": 9}, "conv2d": {"c": 3, "h": 6, "w": 5, "o": 4, "kh": 3, "kw": 3},
          "softmax": {"rows": 3, "len": 17}, "argmax": {"rows": 3, "len": 17}, "gemv": {"m": 6, "k": 32},
          "attention": {"n_head": 2, "head_dim": 32, "n_kv": 9}, "sparse_gemv": {"m": 6, "k": 8},
@@ -233,6 +235,24 @@ def test_catalogue(daemon):
             assert variant["runs_on"] or variant["needs"] or variant["variant"] == "ref" or ON_HOST, variant
             for tunable in variant["tunables"]:
                 assert tunable["default"] in tunable["values"], (op["op"], variant)
+
+
+def test_variants_of_the_readme_exist(daemon):
+    """Each name of the README's table is a variant of its operator, and every variant is in the table."""
+    listed = {}
+    for op in daemon.get("/v1/ops").json()["data"]:
+        listed.setdefault(op["op"], set()).update(v["variant"] for v in op["variants"] if v["variant"] != "ref")
+    section = (ROOT / "README.md").read_text().split("### Variants\n")[1].split("|---|---|---|\n")[1].split("\n\n")[0]
+    operators_of_row, named = [], {op: set() for op in listed}
+    for line in section.splitlines():
+        _, first, _, names, _ = line.split("|")
+        operators_of_row = [name.strip() for name in first.split(",")] if first.strip() else operators_of_row
+        for name in re.findall(r"`([^`]+)`", names):
+            found = {(op, v) for op in operators_of_row for v in listed[op] if fnmatch.fnmatchcase(v, name)}
+            assert found, (operators_of_row, name)
+            for op, variant in found:
+                named[op].add(variant)
+    assert named == listed, {op: listed[op] - named[op] for op in listed}
 
 
 # ---- inputs of clients ----
