@@ -471,6 +471,14 @@ static enum status check_request(const struct opbench_request *r, struct err *e)
     return ST_OK;
 }
 
+/* The layout of the call's tensors, as rows of kernels.def have it. */
+static uint32_t layout_of(const struct op_call *call)
+{
+    return call->op == OP_CONV2D        ? call->params.conv2d.layout
+           : call->op == OP_SPARSE_GEMV ? call->params.sparse_gemv.format
+                                        : 0;
+}
+
 /* The shape, and whether it fits the device, before anything is allocated. */
 static enum status check_shape(struct bench *b, const struct variant *const *list, uint32_t n,
                                struct err *e)
@@ -509,9 +517,16 @@ static enum status check_shape(struct bench *b, const struct variant *const *lis
                        " left for them and their reference",
                        op_name(r->op), need, available);
     const struct op_call call = {.op = r->op, .params = r->params};
-    const char *why = NULL; /* rows of one name may be for other layouts: one has to fit */
-    for (uint32_t i = 0; i < n && (i == 0 || why); i++)
-        why = variant_refuses(list[i], &call);
+    /* rows of one name may be for other layouts: one has to fit, else that of the call's layout
+     * says why not */
+    const char *why = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *reason = variant_refuses(list[i], &call);
+        if (!reason || !why || list[i]->layout == layout_of(&call))
+            why = reason;
+        if (!reason)
+            break;
+    }
     if (why)
         return err_set(e, ST_UNSUPPORTED, "%s %s: %s", op_name(r->op), list[n - 1]->name, why);
     b->out->bytes = op_bytes(&t->ref_call);

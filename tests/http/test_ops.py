@@ -414,6 +414,12 @@ def test_errors_of_variants(daemon):
     matmul = {**SMALL["matmul"], "iterations": 1, "warmup": 0}
     refused(daemon, "matmul", {**matmul, "variant": "naive", "params": {"SPEED": 64}}, "params", "no tunable SPEED")
     refused(daemon, "matmul", {**matmul, "variant": "naive", "params": {"LWS": 63}}, "params", "LWS is 63", "32, 64, 128, 256")
+    for layout in ("nchw", "nhwc"):   # the reason is that of the row for the layout
+        conv2d = {**SMALL["conv2d"], "layout": layout, "kh": 2}
+        refused(daemon, "conv2d", {**conv2d, "variant": "winograd_2x2"}, "variant", "needs a 3 x 3 filter")
+        refused(daemon, "conv2d", {**conv2d, "c": 2000, "o": 8, "variant": "constant"}, "variant", "at most 8192 elements")
+    refused(daemon, "conv2d", {**SMALL["conv2d"], "layout": "nhwc", "variant": "cpu_depthwise"}, "variant", "reads nchw only") \
+        if "cpu_depthwise" in {v["variant"] for op in daemon.get("/v1/ops").json()["data"] for v in op["variants"] if v["runs_on"]} else None
     lacking = [(op["op"], v) for op in daemon.get("/v1/ops").json()["data"] for v in op["variants"]
                if not v["runs_on"] and v["variant"] != "ref"]
     assert lacking
