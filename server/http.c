@@ -29,8 +29,8 @@
 #define SWEEP_MS           250
 #define FIRST_REQUEST_NS   UINT64_C(500000000) /* clients send at once, or connect ahead of time */
 #define TLS_PRIORITIES     "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1" /* in GnuTLS's words: 1.2 and later */
-#define FRAMING_BYTES      96u
-#define CLOSE_TURNS        16 /* MHD_run calls that let resumed connections end */
+#define CLOSE_TURNS        16  /* MHD_run calls that let resumed connections end */
+#define ARGUMENT_BYTES     64u /* what MHD keeps of each argument of a URL, besides its text */
 
 /* ---- driving the daemon ---- */
 
@@ -259,10 +259,7 @@ void exchange_end(struct exchange *x)
 /* Hands the response over to MHD, which holds its own reference. */
 static enum MHD_Result queue_response(struct exchange *x)
 {
-    struct connection *c = x->connection;
-    c->replying = true;
-    enum MHD_Result result = MHD_queue_response(c->mhd, x->status, x->response);
-    c->replying = false;
+    enum MHD_Result result = MHD_queue_response(x->connection->mhd, x->status, x->response);
     MHD_destroy_response(x->response);
     x->response = NULL;
     x->queued = true;
@@ -326,6 +323,8 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *mhd, const c
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         if (info == NULL || info->socket_context == NULL || h->closing)
+            return MHD_NO;
+        if (((struct connection *)info->socket_context)->refused)
             return MHD_NO;
         x = open_exchange(h, info->socket_context, method, url);
         *request = x;
@@ -468,6 +467,23 @@ static size_t unescape(void *user, struct MHD_Connection *mhd, char *text)
     return strstr(text, "%00") != NULL ? strlen(text) : MHD_http_unescape(text);
 }
 
+/* Before MHD makes a header of each of the URL's arguments: some versions close the connection
+ * without a word, or worse, when there is no room for them. The rest is thrown away at on_access.
+ */
+static void *on_target(void *user, const char *target, struct MHD_Connection *mhd)
+{
+    const struct http *h = user;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    size_t n = 0;
+    for (const char *at = strchr(target, '?'); at != NULL; at = strchr(at + 1, '&'))
+        n++;
+    if (n > h->options.header_bytes / 2 / ARGUMENT_BYTES && info != NULL &&
+        info->socket_context != NULL)
+        http__refuse_connection(info->socket_context, HTTP_REFUSE_HEADERS);
+    return NULL;
+}
+
 static struct MHD_Daemon *start_daemon(struct http *h, int listen_fd)
 {
     bool tls = h->options.tls_cert != NULL;
@@ -485,7 +501,8 @@ static struct MHD_Daemon *start_daemon(struct http *h, int listen_fd)
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->options.connections_per_address,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((h->options.idle_time_ms + 999) / 1000),
         MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
-        MHD_OPTION_ARRAY, tls ? pair : pair + 3, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_ARRAY, tls ? pair : pair + 3,
+        MHD_OPTION_END);
 }
 
 enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options *options,
@@ -501,8 +518,8 @@ enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options 
     h->handlers = *handlers;
     h->poll.data = h->timer.data = h->sweep.data = h;
     h->open_handles = 3;
-    h->queue = http__find_queue();
-    h->daemon = h->queue != NULL ? start_daemon(h, listen_fd) : NULL;
+    http__watch_replies(h);
+    h->daemon = start_daemon(h, listen_fd);
     if (h->daemon == NULL) {
         close(listen_fd);
         mem_free(h);
@@ -512,6 +529,7 @@ enum status http_open(uv_loop_t *loop, int listen_fd, const struct http_options 
     int status = info != NULL ? uv_poll_init(loop, &h->poll, info->epoll_fd) : UV_EINVAL;
     if (status != 0) {
         MHD_stop_daemon(h->daemon);
+        http__watch_replies(NULL);
         mem_free(h);
         return err_set(e, ST_IO, "the HTTP server cannot be polled: %s", uv_strerror(status));
     }
@@ -552,6 +570,7 @@ void http_close(struct http *h)
         MHD_run(h->daemon);
     uv_poll_stop(&h->poll);
     MHD_stop_daemon(h->daemon);
+    http__watch_replies(NULL);
     close_handles(h);
 }
 

@@ -16,7 +16,6 @@ struct connection {
     struct MHD_Connection *mhd;
     int fd;
     bool refused;      /* what it was refused with was written past libmicrohttpd */
-    bool replying;     /* the reply that is being queued is one of ours */
     bool served;       /* has had a request: may be idle between two */
     uint64_t since_ns; /* start of the current wait for headers or a body; 0: none */
     bool in_body;
@@ -45,12 +44,8 @@ struct exchange {
     uv_poll_t watch;
 };
 
-typedef enum MHD_Result (*queue_function)(struct MHD_Connection *mhd, unsigned status,
-                                          struct MHD_Response *response);
-
 struct http {
     uv_loop_t *loop;
-    queue_function queue; /* libmicrohttpd's MHD_queue_response */
     uv_poll_t poll;
     uv_timer_t timer, sweep;
     struct MHD_Daemon *daemon;
@@ -70,9 +65,12 @@ bool http__framing_is_plain(const struct exchange *x, char *problem);
 /* Refuses at the headers: framing is the problem with them, or NULL: the body will be over the
  * limit. A client that waits for 100 Continue gets an ordinary reply. */
 void http__refuse(struct exchange *x, const char *framing, bool waits_for_100);
+/* Refuses a request that has no exchange yet; what still comes has to be thrown away. */
+void http__refuse_connection(struct connection *c, enum http_refusal kind);
 /* Refuses while the body is coming. */
 void http__refuse_body(struct exchange *x, const char *framing);
-/* libmicrohttpd's own MHD_queue_response; NULL: it is not to be found. */
-queue_function http__find_queue(void);
+/* Errors that libmicrohttpd answers by itself on this thread become refusals of h's from now on.
+ * NULL: not any more. */
+void http__watch_replies(struct http *h);
 
 #endif

@@ -3,13 +3,52 @@
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <gnutls/gnutls.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 
 #include "engine/base/log.h"
 #include "server/http_internal.h"
+
+/* ---- the functions that this file stands in for ---- */
+
+/* The next definition of that name; looked up once. */
+static void *next_of(_Atomic(void *) *kept, const char *name)
+{
+    void *found = atomic_load_explicit(kept, memory_order_relaxed);
+    if (found == NULL) {
+        found = dlsym(RTLD_NEXT, name);
+        atomic_store_explicit(kept, found, memory_order_relaxed);
+    }
+    return found;
+}
+
+static ssize_t send_plain(int fd, const void *data, size_t n, int flags)
+{
+    static _Atomic(void *) kept;
+    ssize_t (*next)(int, const void *, size_t, int);
+    *(void **)&next = next_of(&kept, "send");
+    return next(fd, data, n, flags);
+}
+
+static ssize_t send_parts(int fd, const struct msghdr *message, int flags)
+{
+    static _Atomic(void *) kept;
+    ssize_t (*next)(int, const struct msghdr *, int);
+    *(void **)&next = next_of(&kept, "sendmsg");
+    return next(fd, message, flags);
+}
+
+static ssize_t send_record(gnutls_session_t session, const void *data, size_t n)
+{
+    static _Atomic(void *) kept;
+    ssize_t (*next)(gnutls_session_t, const void *, size_t);
+    *(void **)&next = next_of(&kept, "gnutls_record_send");
+    return next(session, data, n);
+}
 
 /* ---- past libmicrohttpd ---- */
 
@@ -18,9 +57,10 @@ static void send_directly(struct connection *c, const struct strbuf *text)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    ssize_t sent = info != NULL && info->tls_session != NULL
-                       ? gnutls_record_send(info->tls_session, strbuf_text(text), text->length)
-                       : send(c->fd, strbuf_text(text), text->length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent =
+        info != NULL && info->tls_session != NULL
+            ? send_record(info->tls_session, strbuf_text(text), text->length)
+            : send_plain(c->fd, strbuf_text(text), text->length, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0)
         log_debug("a refusal could not be sent error=%zd", sent);
 }
@@ -68,28 +108,75 @@ static enum http_refusal refusal_of(unsigned status)
     }
 }
 
-queue_function http__find_queue(void)
+/* The server whose libmicrohttpd runs on this thread. */
+static _Thread_local struct http *here;
+
+void http__watch_replies(struct http *h)
 {
-    queue_function queue;
-    *(void **)&queue = dlsym(RTLD_NEXT, "MHD_queue_response");
-    return queue;
+    here = h;
 }
 
-/* Stands in the library's place: the program's symbol comes before that of a shared library, which
- * hands all its replies through this function, ours and its own. Where it makes one, ours is
- * written past it; then it may go on with its own, which does not come through any more. (It sends
- * some of them twice, and reads freed memory when one is not queued.) */
-enum MHD_Result MHD_queue_response(struct MHD_Connection *mhd, unsigned status,
-                                   struct MHD_Response *response)
+/* The status if `text` begins a reply that is an error; else 0. */
+static unsigned error_status(const char *text, size_t n)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct connection *c = info != NULL ? info->socket_context : NULL;
-    if (c == NULL)
-        return MHD_NO; /* there was no memory for it */
-    if (!c->replying && !c->refused)
-        refuse_directly(c, find_exchange(c), refusal_of(status), NULL);
-    return c->http->queue(mhd, status, response);
+    static const char start[] = "HTTP/1.1 ";
+    if (n < sizeof start - 1 + 3 || memcmp(text, start, 7) != 0)
+        return 0;
+    const char digit = text[sizeof start - 1];
+    return digit == '4' || digit == '5' ? (unsigned)strtoul(text + sizeof start - 1, NULL, 10) : 0;
+}
+
+/* Puts a reply of ours in the place of one that libmicrohttpd begins to send by itself. False: the
+ * reply is ours already. */
+static bool replace_reply(struct connection *c, unsigned status)
+{
+    struct exchange *x = find_exchange(c);
+    if (x != NULL && x->queued)
+        return false;
+    if (!c->refused)
+        refuse_directly(c, x, refusal_of(status), NULL);
+    return true;
+}
+
+static struct connection *find_connection(int fd)
+{
+    struct connection *c = here->connections;
+    while (c != NULL && c->fd != fd)
+        c = c->next;
+    return c;
+}
+
+/* These stand in the places of libc's and GnuTLS's functions: the program's symbols come before
+ * those of shared libraries. That libmicrohttpd sends a reply of its own can be seen nowhere else:
+ * where it is linked with -Bsymbolic-functions, as in Ubuntu, its calls of itself cannot be stood
+ * in for. What was replaced counts as sent: the connection ends as it does after any error. */
+ssize_t send(int fd, const void *data, size_t n, int flags)
+{
+    const unsigned status = here != NULL ? error_status(data, n) : 0;
+    struct connection *c = status != 0 ? find_connection(fd) : NULL;
+    return c != NULL && replace_reply(c, status) ? (ssize_t)n : send_plain(fd, data, n, flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    size_t n = 0;
+    const unsigned status =
+        here != NULL && message->msg_iovlen > 0
+            ? error_status(message->msg_iov[0].iov_base, message->msg_iov[0].iov_len)
+            : 0;
+    struct connection *c = status != 0 ? find_connection(fd) : NULL;
+    if (c == NULL || !replace_reply(c, status))
+        return send_parts(fd, message, flags);
+    for (size_t i = 0; i < message->msg_iovlen; i++)
+        n += message->msg_iov[i].iov_len;
+    return (ssize_t)n;
+}
+
+ssize_t gnutls_record_send(gnutls_session_t session, const void *data, size_t n)
+{
+    const unsigned status = here != NULL ? error_status(data, n) : 0;
+    struct connection *c = status != 0 ? find_connection(gnutls_transport_get_int(session)) : NULL;
+    return c != NULL && replace_reply(c, status) ? (ssize_t)n : send_record(session, data, n);
 }
 
 /* ---- what we refuse ---- */
@@ -131,6 +218,11 @@ bool http__framing_is_plain(const struct exchange *x, char *problem)
         snprintf(problem, HTTP_FRAMING_BYTES,
                  "Content-Length and Transfer-Encoding are both given, expected one of them");
     return problem[0] == '\0';
+}
+
+void http__refuse_connection(struct connection *c, enum http_refusal kind)
+{
+    refuse_directly(c, NULL, kind, NULL);
 }
 
 /* MHD cannot queue a response in the middle of a body, and closing a socket with unread data would

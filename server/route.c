@@ -230,7 +230,8 @@ static void set_refusal(const struct service *s, enum http_refusal kind, const c
                   "the request line does not fit into the %lld bytes for headers", header_bytes);
         break;
     case HTTP_REFUSE_HEADERS:
-        fault_set(f, FAULT_HEADERS, NULL, "the headers do not fit into the %lld bytes for them",
+        fault_set(f, FAULT_HEADERS, NULL,
+                  "the headers and the URL's arguments do not fit into the %lld bytes for them",
                   header_bytes);
         break;
     case HTTP_REFUSE_VERSION:
