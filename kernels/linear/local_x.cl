@@ -9,7 +9,7 @@
 #include "weight.h"
 
 #ifndef ROWS
-#define ROWS 4
+#define ROWS 2
 #endif
 #define CHUNK 2048 /* a multiple of every weight block */
 
