@@ -92,7 +92,10 @@ struct load_report {
     uint64_t in_place_bytes;                         /* weights used in the file's mapping */
     uint64_t upload_bytes;
     double upload_gb_s; /* while the transfer queue was busy */
-    double weights_ms;  /* from the file to where they are used, repacked */
+    /* load_ms is the sum of these: choosing kernels and allocating; weights from the file to where
+     * they are used, repacked; binding, first runs and self-tests. build_ms is within the first and
+     * the last. */
+    double place_ms, weights_ms, bind_ms;
     double overlap_ms, load_ms, build_ms;
     uint32_t kernels_built, kernels_cached;
     uint32_t n_replaced; /* variants that failed their self-test */

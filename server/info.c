@@ -231,7 +231,9 @@ static void put_load(struct json *j, const struct load_report *r)
     json_uint_field(j, "in_place_bytes", r->in_place_bytes);
     json_uint_field(j, "upload_bytes", r->upload_bytes);
     json_real_field(j, "upload_gb_s", r->upload_gb_s);
+    json_real_field(j, "place_ms", r->place_ms);
     json_real_field(j, "weights_ms", r->weights_ms);
+    json_real_field(j, "bind_ms", r->bind_ms);
     json_real_field(j, "overlap_ms", r->overlap_ms);
     json_real_field(j, "load_ms", r->load_ms);
     json_real_field(j, "build_ms", r->build_ms);

@@ -11,6 +11,8 @@
 #include "engine/base/mem.h"
 
 #define SLICE_BYTES ((size_t)256 << 10)
+#define THREADS_MANY \
+    4 /* that do without the caller, who then is back as soon as a piece is there */
 #define END_OF_FILE (-1)
 
 struct piece {
@@ -153,7 +155,7 @@ enum status readers_wait(struct readers *r, struct err *e)
     ASSERT(r->first < r->next);
     struct piece *oldest = &r->pieces[r->first % READERS_PENDING];
     while (oldest->done < oldest->n) {
-        struct piece *p = find_work(r);
+        struct piece *p = r->n_threads < THREADS_MANY ? find_work(r) : NULL;
         if (p != NULL)
             read_slice(r, p);
         else

@@ -1,8 +1,8 @@
 /* Threads that read pieces of files into memory, several at a time, in the order they were asked
  * for. A copy by one thread is several times slower than what a bus to a device takes.
  *
- * An object belongs to one thread, which reads along while it waits. Its threads sleep when there
- * is nothing to read, and take no signals.
+ * An object belongs to one thread, which reads along while it waits, where the others are few. They
+ * sleep when there is nothing to read, and take no signals.
  */
 #ifndef OINFER_BASE_READERS_H
 #define OINFER_BASE_READERS_H

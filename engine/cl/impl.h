@@ -14,10 +14,14 @@
 #include "engine/cl/queue.h"
 
 #define QUEUE_COUNT    2
-#define PROF_EVENTS    1024              /* event slots held at most before prof drains itself */
-#define PEAKS_MEASURED 3                 /* processes that measure the peaks; the best is kept */
-#define STAGING_SLOTS  6                 /* pieces in flight */
-#define STAGING_BYTES  ((size_t)4 << 20) /* bytes of a piece */
+#define PROF_EVENTS    1024 /* event slots held at most */
+#define PROF_BATCH     128  /* of them, the oldest, are read when there is no room */
+#define PEAKS_MEASURED 3    /* processes that measure the peaks; the best is kept */
+/* The ring holds no more than the processor's cache: what is read into it then leaves for the
+ * device from there, at about twice the rate. */
+#define STAGING_SLOTS 16                /* pieces in flight */
+#define STAGING_BYTES ((size_t)2 << 20) /* bytes of a piece */
+#define STAGING_READS 8                 /* pieces being read from a file; the others leave */
 
 /* One of the pair. enqueued counts commands; a count remembered elsewhere tells what has been
  * ordered or waited for already, so that doing it twice costs nothing. */
@@ -46,6 +50,7 @@ struct prof {
     bool on;
     uint32_t n_slots;
     struct prof_slot slots[PROF_EVENTS];
+    uint64_t last_end_ns[QUEUE_COUNT];                   /* of the commands read so far */
     struct interval intervals[QUEUE_COUNT][PROF_EVENTS]; /* of one drain */
     struct prof_report pending;                          /* drained, not yet collected */
 };
@@ -57,11 +62,19 @@ struct staging_slot {
     cl_event busy;
 };
 
+/* A piece of a file on its way into a slot. */
+struct staging_read {
+    struct staging_slot *slot;
+    struct file_part part;
+};
+
 struct staging {
     bool open;
     struct readers *readers; /* of files; NULL before the first one */
     uint32_t next;
     struct staging_slot slots[STAGING_SLOTS];
+    struct staging_read reads[STAGING_READS]; /* a ring; what they bring is not written yet */
+    uint32_t first_read, n_reads;
 };
 
 struct buffer {

@@ -1,7 +1,7 @@
 /* Timings: event slots filled by every enqueue, drained into rows, busy times and overlap.
  *
- * Invariant: a held event is released by the drain that reads it, at the latest when PROF_EVENTS
- * are held; drivers slow down, and memory grows, with events that live on.
+ * Invariant: a held event is released when it is read, at the latest when PROF_EVENTS are held;
+ * drivers slow down, and memory grows, with events that live on.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -147,24 +147,20 @@ static void add_busy(struct prof *p, struct interval lists[QUEUE_COUNT][PROF_EVE
         shared_ns(lists[QUEUE_COMPUTE], n_compute, lists[QUEUE_TRANSFER], n_transfer);
 }
 
-/* Waits for both queues, turns the held slots into rows of the pending report and releases them. */
-static enum status drain(struct device *d, struct err *e)
+/* Turns the n oldest slots, whose commands have ended, into rows of the pending report and releases
+ * them. */
+static enum status read_slots(struct device *d, uint32_t n, struct err *e)
 {
     struct prof *p = &d->prof;
-    enum status status = queue_wait(d, QUEUE_TRANSFER, e);
-    if (status == ST_OK)
-        status = queue_wait(d, QUEUE_COMPUTE, e);
-    if (status != ST_OK) {
-        prof__discard(d);
-        return status;
-    }
+    enum status status = ST_OK;
     struct interval(*lists)[PROF_EVENTS] = p->intervals;
     uint32_t counts[QUEUE_COUNT] = {0, 0};
-    uint64_t last_end_ns[QUEUE_COUNT] = {0, 0};
-    for (uint32_t i = 0; i < p->n_slots; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct prof_slot *slot = &p->slots[i];
         cl_int code =
-            slot->event != NULL ? read_times(slot, &last_end_ns[slot->queue]) : CL_SUCCESS;
+            slot->event != NULL ? read_times(slot, &p->last_end_ns[slot->queue]) : CL_SUCCESS;
+        if (slot->event != NULL)
+            clReleaseEvent(slot->event);
         if (code != CL_SUCCESS && status == ST_OK)
             status = cl_check(d, code, "clGetEventProfilingInfo", slot->name, e);
         if (code != CL_SUCCESS)
@@ -176,8 +172,53 @@ static enum status drain(struct device *d, struct err *e)
         lists[slot->queue][counts[slot->queue]++] = (struct interval){slot->start_ns, slot->end_ns};
     }
     add_busy(p, lists, counts);
-    prof__discard(d);
+    p->n_slots -= n;
+    memmove(p->slots, p->slots + n, p->n_slots * sizeof p->slots[0]);
     return status;
+}
+
+/* Waits for both queues and reads all slots. */
+static enum status drain(struct device *d, struct err *e)
+{
+    struct prof *p = &d->prof;
+    enum status status = queue_wait(d, QUEUE_TRANSFER, e);
+    if (status == ST_OK)
+        status = queue_wait(d, QUEUE_COMPUTE, e);
+    if (status == ST_OK)
+        status = read_slots(d, p->n_slots, e);
+    else
+        prof__discard(d);
+    memset(p->last_end_ns, 0, sizeof p->last_end_ns);
+    return status;
+}
+
+/* Have the n oldest commands ended? */
+static bool have_ended(const struct prof *p, uint32_t n)
+{
+    cl_event last[QUEUE_COUNT] = {NULL, NULL};
+    for (uint32_t i = 0; i < n; i++)
+        if (p->slots[i].event != NULL)
+            last[p->slots[i].queue] = p->slots[i].event;
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        cl_int state = CL_QUEUED;
+        if (last[q] != NULL && (clGetEventInfo(last[q], CL_EVENT_COMMAND_EXECUTION_STATUS,
+                                               sizeof state, &state, NULL) != CL_SUCCESS ||
+                                state != CL_COMPLETE))
+            return false;
+    }
+    return true;
+}
+
+/* Where all slots are taken, reads the oldest ones, so that the queues keep what came later to do;
+ * all of them when those have not ended. What the oldest share with later ones is not counted as
+ * overlap.
+ */
+static enum status make_room(struct device *d, struct err *e)
+{
+    struct prof *p = &d->prof;
+    if (p->n_slots < PROF_EVENTS)
+        return ST_OK;
+    return have_ended(p, PROF_BATCH) ? read_slots(d, PROF_BATCH, e) : drain(d, e);
 }
 
 enum status prof__slot(struct device *d, cl_event **out, struct err *e)
@@ -186,7 +227,7 @@ enum status prof__slot(struct device *d, cl_event **out, struct err *e)
     *out = NULL;
     if (!p->on)
         return ST_OK;
-    enum status status = p->n_slots == PROF_EVENTS ? drain(d, e) : ST_OK;
+    enum status status = make_room(d, e);
     if (status == ST_OK) {
         p->slots[p->n_slots].event = NULL;
         *out = &p->slots[p->n_slots].event;
@@ -219,7 +260,7 @@ void prof__add(struct device *d, const struct prof_slot *what)
     struct prof *p = &d->prof;
     if (!p->on)
         return;
-    if (p->n_slots == PROF_EVENTS && drain(d, NULL) != ST_OK)
+    if (make_room(d, NULL) != ST_OK)
         return; /* the device is lost: the next call says so */
     p->slots[p->n_slots++] = *what;
 }

@@ -28,7 +28,7 @@ struct prof_report {
 enum status prof_enable(struct device *d, bool on, struct err *e);
 bool prof_enabled(const struct device *d);
 /* Waits for both queues, adds what was measured since the last collect to *report, and forgets it.
- * Drain regularly (each step): at most PROF_EVENTS slots are held, then it drains itself. */
+ * Drain regularly (each step): at most PROF_EVENTS slots are held, then the oldest are read. */
 enum status prof_collect(struct device *d, struct prof_report *report, struct err *e);
 /* Adds a row measured elsewhere (host references, device-side timestamps). Queue: compute. */
 void prof_add(struct device *d, const char *name, const char *variant, uint64_t start_ns,

@@ -33,10 +33,18 @@ enum status queue_wait(struct device *d, enum queue_id q, struct err *e);
  */
 enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset, const void *src,
                            uint64_t n, const char *tag, struct err *e);
-/* The same from byte file_offset of fd on, read by several threads into the ring: one thread that
- * copies is slower than the bus. Not for `host`. ST_IO when the file ends before or gives an error.
- */
-enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset, int fd,
-                                uint64_t file_offset, uint64_t n, const char *tag, struct err *e);
+/* n bytes of an open file from `offset` on. */
+struct file_part {
+    int fd;
+    uint64_t offset, n;
+};
+/* The same from a file, read by several threads into the ring: one thread that copies is slower
+ * than the bus. `then`: the part that the next call is going to upload, of which it begins to read;
+ * NULL: none is known. Not for `host`. ST_IO when the file ends before or gives an error. */
+enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset,
+                                const struct file_part *part, const struct file_part *then,
+                                const char *tag, struct err *e);
+/* Forgets what was read for a call that does not come; its file may be closed then. */
+void staging_forget(struct device *d);
 
 #endif

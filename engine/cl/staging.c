@@ -10,8 +10,11 @@
 #include "engine/cl/impl.h"
 #include "engine/cl/threads.h"
 
-#define FILE_SLOTS  4  /* slots being read at most; the others are being written to the device */
 #define READERS_MAX 12 /* threads that read: these keep up with a bus of 50 GB/s */
+
+#if STAGING_READS > READERS_PENDING || STAGING_READS >= STAGING_SLOTS
+#error "what is read waits among the readers' pieces and leaves slots for what is written"
+#endif
 
 static enum status open_slot(struct device *d, struct staging_slot *slot, struct err *e)
 {
@@ -40,6 +43,7 @@ static enum status open_ring(struct device *d, struct err *e)
 
 void staging__close(struct device *d)
 {
+    staging_forget(d);
     readers_close(d->staging.readers);
     for (int i = 0; i < STAGING_SLOTS; i++) {
         struct staging_slot *slot = &d->staging.slots[i];
@@ -123,6 +127,7 @@ enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset
     }
     enum status status = prepare(d, dst, offset, n, e);
     const char *from = src;
+    staging_forget(d); /* of slots in order, none is left out */
     for (uint64_t at = 0; status == ST_OK && at < n; at += STAGING_BYTES) {
         struct staging_slot *slot = next_slot(d);
         status = wait_slot(d, slot, e);
@@ -140,34 +145,86 @@ static enum status open_readers(struct device *d, struct err *e)
     return readers_open(cpus > 1 ? cpus - 1 : 0, &d->staging.readers, e);
 }
 
-enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset, int fd,
-                                uint64_t file_offset, uint64_t n, const char *tag, struct err *e)
+/* ---- reading ---- */
+
+static struct staging_read *oldest_read(struct staging *s)
 {
-    struct staging_slot *slots[FILE_SLOTS];
-    uint64_t begun = 0, written = 0; /* bytes */
-    enum status status = prepare(d, dst, offset, n, e);
-    if (status == ST_OK && n > 0 && d->staging.readers == NULL)
-        status = open_readers(d, e);
-    while (status == ST_OK && written < n) {
-        if (begun < n && begun - written < FILE_SLOTS * STAGING_BYTES) {
-            struct staging_slot *slot = next_slot(d);
-            status = wait_slot(d, slot, e);
-            if (status == ST_OK) {
-                slots[begun / STAGING_BYTES % FILE_SLOTS] = slot;
-                readers_begin(d->staging.readers, fd, file_offset + begun, slot->memory,
-                              piece_bytes(begun, n));
-                begun += piece_bytes(begun, n);
-            }
-            continue;
+    return &s->reads[s->first_read];
+}
+
+/* Takes the oldest piece off the ring, read or failed. */
+static enum status finish_read(struct staging *s, struct err *e)
+{
+    s->first_read = (s->first_read + 1) % STAGING_READS;
+    s->n_reads--;
+    return readers_wait(s->readers, e);
+}
+
+void staging_forget(struct device *d)
+{
+    while (d->staging.n_reads > 0)
+        (void)finish_read(&d->staging, NULL);
+}
+
+/* Begins to read the piece at byte `at` of a part into the next slot, which is not being read:
+ * those that are, are fewer than the slots. */
+static enum status begin_read(struct device *d, const struct file_part *part, uint64_t at,
+                              struct err *e)
+{
+    struct staging *s = &d->staging;
+    struct staging_slot *slot = next_slot(d);
+    const size_t n = piece_bytes(at, part->n);
+    enum status status = wait_slot(d, slot, e);
+    if (status != ST_OK)
+        return status;
+    s->reads[(s->first_read + s->n_reads++) % STAGING_READS] =
+        (struct staging_read){slot, {part->fd, part->offset + at, n}};
+    readers_begin(s->readers, part->fd, part->offset + at, slot->memory, n);
+    return ST_OK;
+}
+
+/* Bytes of the part that are being read already. What else is, is forgotten. */
+static uint64_t bytes_begun(struct device *d, const struct file_part *part)
+{
+    const struct staging *s = &d->staging;
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->n_reads; i++) {
+        const struct file_part *read = &s->reads[(s->first_read + i) % STAGING_READS].part;
+        if (read->fd != part->fd || read->offset != part->offset + n ||
+            read->n != piece_bytes(n, part->n)) {
+            staging_forget(d);
+            return 0;
         }
-        const size_t piece = piece_bytes(written, n);
-        status = readers_wait(d->staging.readers, e);
-        if (status == ST_OK)
-            status = write_slot(d, slots[written / STAGING_BYTES % FILE_SLOTS], dst,
-                                offset + written, piece, tag, e);
-        written += piece;
+        n += read->n;
     }
-    for (; written < begun; written += piece_bytes(written, n)) /* after a failure */
-        (void)readers_wait(d->staging.readers, NULL);
+    return n;
+}
+
+enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset,
+                                const struct file_part *part, const struct file_part *then,
+                                const char *tag, struct err *e)
+{
+    struct staging *s = &d->staging;
+    enum status status = prepare(d, dst, offset, part->n, e);
+    if (status == ST_OK && part->n > 0 && s->readers == NULL)
+        status = open_readers(d, e);
+    uint64_t begun = status == ST_OK ? bytes_begun(d, part) : 0, ahead = 0;
+    for (uint64_t written = 0; status == ST_OK && written < part->n;) {
+        if (s->n_reads < STAGING_READS && begun < part->n) {
+            status = begin_read(d, part, begun, e);
+            begun += piece_bytes(begun, part->n);
+        } else if (s->n_reads < STAGING_READS && then != NULL && ahead < then->n) {
+            status = begin_read(d, then, ahead, e);
+            ahead += piece_bytes(ahead, then->n);
+        } else {
+            const struct staging_read *read = oldest_read(s);
+            status = finish_read(s, e);
+            if (status == ST_OK)
+                status = write_slot(d, read->slot, dst, offset + written, read->part.n, tag, e);
+            written += read->part.n;
+        }
+    }
+    if (status != ST_OK)
+        staging_forget(d);
     return status;
 }

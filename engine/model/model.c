@@ -274,12 +274,14 @@ static bool report_progress(void *user, uint64_t bytes_done)
            p->options->progress(p->options->user, bytes_done, p->total_bytes, stats.built);
 }
 
-static enum status load_weights(struct model *m, const struct load_options *o, struct err *e)
+static enum status load_weights(struct model *m, const struct load_options *o, uint64_t begun_ns,
+                                struct err *e)
 {
     struct progress progress = {m, o, weights_load_bytes(m->weights)};
     struct weights_report report = {0};
     enum status status = upload_rope(m, e);
     const uint64_t start_ns = clock_now_ns();
+    m->report.place_ms = (double)(start_ns - begun_ns) / 1e6;
     if (status == ST_OK)
         status = weights_load(m->weights, m->file->gguf, report_progress, &progress, &report, e);
     m->report.weights_ms = (double)(clock_now_ns() - start_ns) / 1e6;
@@ -378,24 +380,26 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
     r->upload_gb_s = upload_rate(prof);
     r->overlap_ms = (double)prof->overlap_ns / 1e6;
     r->load_ms = (double)(clock_now_ns() - start_ns) / 1e6;
+    r->bind_ms = r->load_ms - r->place_ms - r->weights_ms;
     r->build_ms = after.build_ms - before->build_ms;
     r->kernels_built = after.built - before->built;
     r->kernels_cached = after.cached - before->cached;
     r->n_replaced = m->engine->chooser.n_replaced;
     memcpy(r->replaced, m->engine->chooser.replaced, sizeof r->replaced);
     log_info("model loaded name=\"%s\" weights_mb=%.1f in_place_mb=%.1f kv_mb=%.1f scratch_mb=%.1f "
-             "upload_gb_s=%.2f weights_ms=%.0f overlap_ms=%.1f load_ms=%.0f build_ms=%.0f "
+             "upload_gb_s=%.2f place_ms=%.0f weights_ms=%.0f bind_ms=%.0f overlap_ms=%.1f "
+             "load_ms=%.0f build_ms=%.0f "
              "kernels_built=%u "
              "kernels_cached=%u",
              m->file->info.name, (double)r->weights_bytes / 1e6, (double)r->in_place_bytes / 1e6,
-             (double)r->kv_bytes / 1e6, (double)r->scratch_bytes / 1e6, r->upload_gb_s,
-             r->weights_ms, r->overlap_ms, r->load_ms, r->build_ms, r->kernels_built,
+             (double)r->kv_bytes / 1e6, (double)r->scratch_bytes / 1e6, r->upload_gb_s, r->place_ms,
+             r->weights_ms, r->bind_ms, r->overlap_ms, r->load_ms, r->build_ms, r->kernels_built,
              r->kernels_cached);
 }
 
 /* Everything between an empty model and one that can run. */
 static enum status load(struct model *m, const struct load_options *o, bool with_weights,
-                        struct bill *b, struct err *e)
+                        uint64_t begun_ns, struct bill *b, struct err *e)
 {
     enum status status = resolve_options(m, o, e);
     if (status == ST_OK)
@@ -411,8 +415,8 @@ static enum status load(struct model *m, const struct load_options *o, bool with
             print_bill(m, b, e);
     }
     if (status == ST_OK)
-        status =
-            with_weights ? load_weights(m, o, e) : weights_load_first(m->weights, m->file->gguf, e);
+        status = with_weights ? load_weights(m, o, begun_ns, e)
+                              : weights_load_first(m->weights, m->file->gguf, e);
     if (status == ST_OK)
         status = bind_plans(m, e);
     if (status == ST_OK)
@@ -431,7 +435,7 @@ enum status model__open_empty(struct engine *g, const struct model_file *f,
     m->file = f;
     enum status status = apply_tuned(g, f, e);
     if (status == ST_OK)
-        status = load(m, options, false, &bill, e);
+        status = load(m, options, false, clock_now_ns(), &bill, e);
     if (status != ST_OK) {
         model_close(m);
         return status;
@@ -460,7 +464,7 @@ enum status model_load(struct engine *g, const struct model_file *f,
     if (status == ST_OK)
         status = apply_tuned(g, f, e);
     if (status == ST_OK)
-        status = load(m, options, true, &bill, e);
+        status = load(m, options, true, start_ns, &bill, e);
     if (status == ST_OK)
         status = prof_collect(g->device, prof, e);
     enum status restored = prof_enable(g->device, profiled, status == ST_OK ? e : NULL);

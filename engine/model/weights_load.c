@@ -19,6 +19,15 @@
 /* pieces begin at multiples of it: a whole group of rows in every layout */
 #define ROW_STEP 32
 
+/* What is loaded at once: n rows of a segment from `row` on, or all of a vector. */
+struct part {
+    const struct weight_chunk *chunk;
+    struct weight_segment segment;
+    const struct variant *repacker; /* NULL: as in the file */
+    uint64_t row, n_rows;
+    bool is_vector;
+};
+
 /* One upload or repack in progress. */
 struct piece {
     struct op_call repack;
@@ -34,6 +43,8 @@ struct loader {
     uint64_t rows_max;    /* of a tensor; later rows are left out */
     bool reads_file;      /* several threads do, for a device with memory of its own */
     uint64_t piece_bytes; /* of rows at a time, at most */
+    struct part *parts;   /* in the order of loading: vectors first */
+    size_t n_parts, parts_capacity;
     struct buffer *io[2]; /* pieces being uploaded and repacked; opened when first needed */
     uint32_t next_io;
     struct piece pending; /* uploaded, its repack not yet enqueued */
@@ -50,9 +61,10 @@ static enum status advance(struct loader *l, uint64_t n_bytes)
 }
 
 /* Vectors are small: converted to float on the host and written at once. */
-static enum status load_vector(struct loader *l, const struct weight_segment *s,
-                               const struct weight_chunk *chunk)
+static enum status load_vector(struct loader *l, const struct part *p)
 {
+    const struct weight_segment *s = &p->segment;
+    const struct weight_chunk *chunk = p->chunk;
     float *values = mem_array(s->n_rows, sizeof *values);
     if (!values)
         return err_set(l->e, ST_NO_MEMORY, "tensor %s: %llu floats", s->tensor->name,
@@ -118,25 +130,49 @@ static void drop_rows(const struct loader *l, const struct gguf_tensor *t, const
     gguf_drop_pages(l->file, &part);
 }
 
-/* Uploads n bytes of a tensor's rows to dst. */
-static enum status upload_rows(struct loader *l, struct buffer *dst, uint64_t offset,
-                               const struct gguf_tensor *t, const void *rows, uint64_t n_bytes)
+static const char *rows_of(const struct part *p)
 {
-    int fd;
-    uint64_t at;
-    l->upload_bytes += n_bytes;
-    if (l->reads_file && gguf_locate(l->file, t, rows, &fd, &at))
-        return staging_upload_file(l->w->device, dst, offset, fd, at, n_bytes, "upload", l->e);
-    enum status status = staging_upload(l->w->device, dst, offset, rows, n_bytes, "upload", l->e);
-    drop_rows(l, t, rows, n_bytes);
+    const struct gguf_tensor *t = p->segment.tensor;
+    return (const char *)t->data + (p->segment.row0 + p->row) * (t->n_bytes / t->ne[1]);
+}
+
+static uint64_t bytes_of(const struct part *p)
+{
+    const struct gguf_tensor *t = p->segment.tensor;
+    return p->is_vector ? t->n_bytes : p->n_rows * (t->n_bytes / t->ne[1]);
+}
+
+/* Where in the file a part lies; false where threads do not read it from there. */
+static bool locate(const struct loader *l, const struct part *p, struct file_part *out)
+{
+    if (!l->reads_file || p->is_vector ||
+        !gguf_locate(l->file, p->segment.tensor, rows_of(p), &out->fd, &out->offset))
+        return false;
+    out->n = bytes_of(p);
+    return true;
+}
+
+/* Uploads a part's rows to dst; p is one of l->parts. */
+static enum status upload_rows(struct loader *l, struct buffer *dst, uint64_t offset,
+                               const struct part *p)
+{
+    struct file_part part, then;
+    const uint64_t n = bytes_of(p);
+    l->upload_bytes += n;
+    if (locate(l, p, &part)) {
+        const bool more = p + 1 < l->parts + l->n_parts && locate(l, p + 1, &then);
+        return staging_upload_file(l->w->device, dst, offset, &part, more ? &then : NULL, "upload",
+                                   l->e);
+    }
+    enum status status = staging_upload(l->w->device, dst, offset, rows_of(p), n, "upload", l->e);
+    drop_rows(l, p->segment.tensor, rows_of(p), n);
     return status;
 }
 
 /* Uploads a piece into a free buffer, enqueues the repack of the piece before it, and leaves this
  * one pending. The orders make an upload wait for the repack that last read its buffer, and a
  * repack for its own upload; nothing else waits. */
-static enum status repack_uploaded(struct loader *l, struct op_call *call, const struct variant *v,
-                                   const struct gguf_tensor *t, const void *rows)
+static enum status repack_uploaded(struct loader *l, struct op_call *call, const struct part *p)
 {
     struct device *d = l->w->device;
     struct buffer **io = &l->io[l->next_io];
@@ -147,7 +183,7 @@ static enum status repack_uploaded(struct loader *l, struct op_call *call, const
     if (status == ST_OK)
         status = queue_order(d, QUEUE_COMPUTE, QUEUE_TRANSFER, l->e);
     if (status == ST_OK)
-        status = upload_rows(l, *io, 0, t, rows, call->tensors[0].bytes);
+        status = upload_rows(l, *io, 0, p);
     if (status == ST_OK)
         status = run_pending(l);
     if (status == ST_OK)
@@ -155,49 +191,70 @@ static enum status repack_uploaded(struct loader *l, struct op_call *call, const
     if (status != ST_OK)
         return status;
     call->tensors[0].buffer = *io;
-    l->pending = (struct piece){.repack = *call, .variant = v};
+    l->pending = (struct piece){.repack = *call, .variant = p->repacker};
     return ST_OK;
 }
 
-static enum status load_rows(struct loader *l, const struct weight_segment *s,
-                             const struct weight_chunk *chunk, const struct variant *repacker)
+static enum status load_rows(struct loader *l, const struct part *p)
 {
-    const struct gguf_tensor *t = s->tensor;
-    uint64_t row_bytes = t->n_bytes / t->ne[1];
-    uint64_t step = l->piece_bytes / row_bytes / ROW_STEP * ROW_STEP;
+    const struct gguf_tensor *t = p->segment.tensor;
+    const uint64_t row_bytes = t->n_bytes / t->ne[1];
+    struct op_call call = repack_call(&p->segment, p->chunk, p->row, p->n_rows, row_bytes);
+    enum status status;
+    if (!p->repacker) {
+        status =
+            upload_rows(l, p->chunk->tensor.buffer,
+                        p->chunk->tensor.offset + (p->segment.dst_row0 + p->row) * row_bytes, p);
+    } else if (weight_wrappable(l->w, t)) {
+        status = repack_in_place(l, &call, p->repacker, rows_of(p), t->name);
+        drop_rows(l, t, rows_of(p), bytes_of(p));
+    } else {
+        status = repack_uploaded(l, &call, p);
+    }
+    return status == ST_OK ? advance(l, bytes_of(p)) : status;
+}
+
+/* ---- what is loaded, in order ---- */
+
+static enum status append_part(struct loader *l, const struct part *p)
+{
+    if (l->n_parts == l->parts_capacity) {
+        const size_t capacity = l->parts_capacity ? l->parts_capacity * 2 : 256;
+        struct part *bigger = mem_array_resize(l->parts, capacity, sizeof *bigger);
+        if (!bigger)
+            return err_set(l->e, ST_NO_MEMORY, "weights: no memory for a list of %zu parts",
+                           capacity);
+        l->parts = bigger;
+        l->parts_capacity = capacity;
+    }
+    l->parts[l->n_parts++] = *p;
+    return ST_OK;
+}
+
+static enum status list_rows(struct loader *l, struct part p)
+{
+    const struct gguf_tensor *t = p.segment.tensor;
+    const uint64_t row_bytes = t->n_bytes / t->ne[1];
+    const uint64_t step = l->piece_bytes / row_bytes / ROW_STEP * ROW_STEP;
     if (step == 0)
         return err_set(l->e, ST_UNSUPPORTED, "tensor %s: rows of %llu bytes, at most %llu", t->name,
                        (unsigned long long)row_bytes,
                        (unsigned long long)(l->piece_bytes / ROW_STEP));
-    const uint64_t n_rows = s->n_rows < l->rows_max ? s->n_rows : l->rows_max;
-    for (uint64_t row = 0; row < n_rows; row += step) {
-        uint64_t n = n_rows - row < step ? n_rows - row : step;
-        const char *rows = (const char *)t->data + (s->row0 + row) * row_bytes;
-        struct op_call call = repack_call(s, chunk, row, n, row_bytes);
-        enum status status;
-        if (!repacker) {
-            status = upload_rows(l, chunk->tensor.buffer,
-                                 chunk->tensor.offset + (s->dst_row0 + row) * row_bytes, t, rows,
-                                 n * row_bytes);
-        } else if (weight_wrappable(l->w, t)) {
-            status = repack_in_place(l, &call, repacker, rows, t->name);
-            drop_rows(l, t, rows, n * row_bytes);
-        } else {
-            status = repack_uploaded(l, &call, repacker, t, rows);
-        }
-        if (status == ST_OK)
-            status = advance(l, n * row_bytes);
-        if (status != ST_OK)
-            return status;
+    const uint64_t n_rows = p.segment.n_rows < l->rows_max ? p.segment.n_rows : l->rows_max;
+    enum status status = ST_OK;
+    for (p.row = 0; p.row < n_rows && status == ST_OK; p.row += step) {
+        p.n_rows = n_rows - p.row < step ? n_rows - p.row : step;
+        status = append_part(l, &p);
     }
-    return ST_OK;
+    return status;
 }
 
-static enum status load_chunk(struct loader *l, uint32_t weight, const struct weight_chunk *chunk)
+static enum status list_chunk(struct loader *l, uint32_t weight, const struct weight_chunk *chunk)
 {
     struct weight_segment segments[WEIGHT_MAX_PARTS];
-    uint32_t n = weight_segments(l->w, weight, chunk, segments);
-    const struct variant *repacker = NULL;
+    const uint32_t n = weight_segments(l->w, weight, chunk, segments);
+    struct part p = {.chunk = chunk,
+                     .is_vector = l->w->graph->weights[weight].kind == WEIGHT_VECTOR};
     if (chunk->arena == WEIGHT_IN_PLACE)
         return advance(l, chunk->tensor.bytes);
     if (chunk->tensor.layout != LAYOUT_FILE) {
@@ -206,18 +263,29 @@ static enum status load_chunk(struct loader *l, uint32_t weight, const struct we
                                             .act = -1,
                                             .layout = (int)chunk->tensor.layout,
                                             .k = (uint32_t)chunk->tensor.ne[0]};
-        enum status status = need_variant(l->w->chooser, &query, &repacker, l->e);
+        enum status status = need_variant(l->w->chooser, &query, &p.repacker, l->e);
         if (status != ST_OK)
             return status;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        bool is_vector = l->w->graph->weights[weight].kind == WEIGHT_VECTOR;
-        enum status status = is_vector ? load_vector(l, &segments[i], chunk)
-                                       : load_rows(l, &segments[i], chunk, repacker);
-        if (status != ST_OK)
-            return status;
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < n && status == ST_OK; i++) {
+        p.segment = segments[i];
+        status = p.is_vector ? append_part(l, &p) : list_rows(l, p);
     }
-    return ST_OK;
+    return status;
+}
+
+/* All chunks, those of vectors first: between rows, what comes next is rows. */
+static enum status list_parts(struct loader *l)
+{
+    const struct weights *w = l->w;
+    enum status status = ST_OK;
+    for (uint32_t pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
+            if (!w->shared[i] && (w->graph->weights[i].kind == WEIGHT_VECTOR) == (pass == 0))
+                for (uint32_t c = 0; c < w->list[i].n_chunks && status == ST_OK; c++)
+                    status = list_chunk(l, i, &w->list[i].chunks[c]);
+    return status;
 }
 
 /* Loads every chunk and waits for the device. */
@@ -227,10 +295,10 @@ static enum status load_all(struct loader *l)
     const enum device_kind kind = device_info(w->device)->kind;
     l->reads_file = kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR;
     l->piece_bytes = l->reads_file ? PIECE_BYTES_MAX : PIECE_BYTES;
-    enum status status = ST_OK;
-    for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
-        for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++)
-            status = load_chunk(l, i, &w->list[i].chunks[c]);
+    enum status status = list_parts(l);
+    for (size_t i = 0; i < l->n_parts && status == ST_OK; i++)
+        status = l->parts[i].is_vector ? load_vector(l, &l->parts[i]) : load_rows(l, &l->parts[i]);
+    staging_forget(w->device);
     if (status == ST_OK)
         status = run_pending(l);
     for (int q = QUEUE_COMPUTE; q <= QUEUE_TRANSFER; q++) { /* even after a failure */
@@ -239,6 +307,7 @@ static enum status load_all(struct loader *l)
     }
     buffer_close(l->io[0]);
     buffer_close(l->io[1]);
+    mem_free(l->parts);
     const enum status file = gguf_check(l->file, l->e);
     return file != ST_OK ? file : status;
 }

@@ -177,6 +177,40 @@ static void test_staging(void **state)
     each_device_and_as_gpu(staging);
 }
 
+static enum status upload_part(struct device *d, struct buffer *a, uint64_t offset, int fd,
+                               uint64_t file_offset, uint64_t n)
+{
+    const struct file_part part = {fd, file_offset, n};
+    return staging_upload_file(d, a, offset, &part, NULL, "upload", NULL);
+}
+
+/* What a call begins to read for the next one is what that gets, whether it comes, comes otherwise,
+ * is interrupted by an upload from memory, or never. */
+static void reading_ahead(struct device *d, struct buffer *a, int fd, const unsigned char *bytes,
+                          unsigned char *to)
+{
+    static const uint64_t sizes[] = {0, 1, STAGING_BYTES + 7, STAGING_BYTES * STAGING_READS + 3};
+    enum { N = sizeof sizes / sizeof *sizes };
+    for (unsigned first = 0; first < N; first++)
+        for (unsigned next = 0; next < N; next++)
+            for (unsigned comes = 0; comes < 4; comes++) {
+                const struct file_part part = {fd, 11, sizes[first]};
+                const struct file_part then = {fd, 5, sizes[next]};
+                /* as announced, elsewhere, shorter, as announced after another upload */
+                const struct file_part came = {fd, comes == 1 ? 6 : 5,
+                                               comes == 2 ? sizes[next] / 2 : sizes[next]};
+                assert_ok(staging_upload_file(d, a, 0, &part, &then, "upload", NULL));
+                if (comes == 3)
+                    assert_ok(staging_upload(d, a, part.n, bytes, 9, "upload", NULL));
+                assert_ok(staging_upload_file(d, a, part.n, &came, &then, "upload", NULL));
+                assert_ok(queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, NULL));
+                assert_ok(queue_read(d, QUEUE_COMPUTE, a, 0, to, part.n + came.n, "down", NULL));
+                assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+                assert_memory_equal(to, bytes + 11, part.n);
+                assert_memory_equal(to + part.n, bytes + came.offset, came.n);
+            }
+}
+
 /* A file of more than the ring holds; then one that is too short, after which the ring still works.
  */
 static void staging_of_files(struct device *d)
@@ -198,15 +232,18 @@ static void staging_of_files(struct device *d)
     assert_int_equal(write(fd, bytes, n), (ssize_t)n);
     struct buffer *a = open_buffer(d, n);
     for (unsigned round = 0; round < 2; round++) {
-        assert_ok(staging_upload_file(d, a, 1, fd, 3, n - 4, "upload", NULL));
+        assert_ok(upload_part(d, a, 1, fd, 3, n - 4));
         assert_ok(queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, NULL));
         assert_ok(queue_read(d, QUEUE_COMPUTE, a, 1, to, n - 4, "down", NULL));
         assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
         assert_memory_equal(to, bytes + 3, n - 4);
-        assert_int_equal(staging_upload_file(d, a, 0, fd, 100, n, "upload", &e), ST_IO);
+        const struct file_part too_long = {fd, 100, n};
+        assert_int_equal(staging_upload_file(d, a, 0, &too_long, NULL, "upload", &e), ST_IO);
         assert_non_null(strstr(e.text, "the file ends"));
     }
-    assert_int_equal(staging_upload_file(d, a, 1, fd, 0, n, "upload", &e), ST_INVALID);
+    reading_ahead(d, a, fd, bytes, to);
+    const struct file_part whole = {fd, 0, n};
+    assert_int_equal(staging_upload_file(d, a, 1, &whole, NULL, "upload", &e), ST_INVALID);
     buffer_close(a);
     close(fd);
     free(bytes);
