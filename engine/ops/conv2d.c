@@ -132,6 +132,7 @@ static const char *conv2d_refuses(const struct variant *v, const struct op_call 
     case SHAPES_ALL:
     case SHAPES_SMALL:
     case SHAPES_LINES:
+    case SHAPES_DEEP:
     case SHAPES_LONG:
     case SHAPES_KEPT: break;
     }

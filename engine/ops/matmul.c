@@ -9,6 +9,7 @@
 
 #define SMALL_LIMIT 128u /* m or n below it: SHAPES_SMALL */
 #define LINE_LIMIT  (1u << 27)
+#define DEEP_K      2048u       /* k from it on: SHAPES_DEEP */
 #define PANEL_K     16u         /* k is rounded up to this in rows, and panels are padded */
 #define HALF_EPS    9.765625e-4 /* 2^-10 */
 #define BF16_EPS    7.8125e-3   /* 2^-7 */
@@ -56,6 +57,8 @@ static const char *matmul_refuses(const struct variant *v, const struct op_call 
         return "needs m or n under 128";
     if (v->only == SHAPES_LINES && (p->m | p->n | p->k) >= LINE_LIMIT)
         return "needs m, n and k under 2^27";
+    if (v->only == SHAPES_DEEP && p->k < DEEP_K)
+        return "needs k of at least 2048";
     return NULL;
 }
 

@@ -83,6 +83,8 @@ static uint64_t stage_groups(const struct op_step *s, uint32_t i)
 {
     const struct stage *stage = &s->v->stages[i];
     uint64_t groups = stage_blocks(stage, &s->call);
+    if (i == 0 && s->v->k_splits > 1)
+        groups *= s->v->k_splits;
     if (stage->grid == GRID_ITEMS)
         groups = div_up(groups, s->lws[i]);
     const uint64_t limit =
@@ -155,6 +157,9 @@ static enum status bind_params(struct op_step *s, struct err *e)
             "%s %s: depth %" PRIu64 ", at most %" PRIu64 " where a driver ends long loops early",
             op_name(s->v->op), s->v->name, op_depth(&s->call), variant_depth_max(s->d, s->v));
     enum status st = bind_scratch(s, e);
+    if (st == ST_OK && s->v->k_splits > 1) /* where states lie follows from the shape */
+        st = queue_fill(s->d, QUEUE_COMPUTE, s->scratch, 0, op_scratch_bytes(s->v, &s->call), 0,
+                        "zeros", e);
     const uint32_t index = 2 * op_tensor_count(s->v->op) + (variant_has_scratch(s->v) ? 2 : 0);
     for (uint32_t k = 0; st == ST_OK && k < VARIANT_MAX_STAGES && s->kernels[k]; k++) {
         st = kernel_set_bytes(s->kernels[k], index, &s->call.params, op_params_bytes(s->v->op), e);

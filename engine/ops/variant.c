@@ -122,7 +122,8 @@ static uint64_t cost_of(const struct variant *v, uint64_t rows, uint64_t tokens,
 {
     const struct stage *s = &v->stages[0];
     const uint64_t blocks = (s->rows ? (rows + s->rows - 1) / s->rows : 1) *
-                            (s->tokens ? (tokens + s->tokens - 1) / s->tokens : 1);
+                            (s->tokens ? (tokens + s->tokens - 1) / s->tokens : 1) *
+                            (v->k_splits > 1 ? v->k_splits : 1);
     const uint32_t n = units > 0 ? units : 1;
     return (blocks + n - 1) / n * v->block_cost;
 }

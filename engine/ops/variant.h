@@ -34,6 +34,7 @@ enum shape_kind {
     SHAPES_ALL,
     SHAPES_SMALL,     /* matmul: m or n under 128 */
     SHAPES_LINES,     /* matmul: lines of under 2^27 numbers */
+    SHAPES_DEEP,      /* matmul: k of at least 2048 */
     SHAPES_LONG,      /* softmax: rows of over 8192 */
     SHAPES_KEPT,      /* softmax: rows of over 8192 and at most 32768 */
     SHAPES_GATHERED,  /* conv2d: a filter of kh + kw under 32, whose distances fit 32 bits */
@@ -64,6 +65,7 @@ struct variant {
     uint32_t mflops_min;
     int priority;
     uint32_t block_cost; /* 0: not known */
+    uint32_t k_splits;   /* groups that share a block; 0: one has it alone */
     const char *defines, *tunables;
     const char *require; /* what its tunables have to satisfy: engine/tune/condition.h */
     bool exact_lws;      /* the driver's word on the size of groups does not count */

@@ -173,9 +173,11 @@ PTX_INLINE uint fill_tile(struct ring *r, const __global uchar *maps, const __gl
 PTX_INLINE void write_maps(__global uchar *maps, const __global uchar *w, const __global uchar *x,
                            struct linear_params p)
 {
+    uint have[2];
+    bulk_maps_read(maps, have, COPIED_W ? 2 : 1);
     const struct bulk_matrix m[2] = {{x, MAP_F16, p.k, p.n_tokens, 2 * p.k, TILE_M},
                                      {w, MAP_F16, p.k, p.m, 2 * p.k, TILE_N}};
-    bulk_maps(maps, m, COPIED_W ? 2 : 1);
+    bulk_maps(maps, have, m, COPIED_W ? 2 : 1);
 }
 
 /* ---- storing ---- */

@@ -8,8 +8,14 @@
  *                                              multiplies, then stores through local memory.
  * The form of a stage follows the operand: trans_a and plain b have K last. What the engine cannot
  * take (lines that do not lie at multiples of 16 bytes) four warps copy, AHEAD stages early.
- *   scratch: two tensor maps a group
+ * With SPLITS 2 two groups make a block, each of one half of k: for blocks that are fewer than the
+ * compute units. The sums that are there first lie in memory until the others come.
+ *   scratch, of all blocks: SPLITS x two tensor maps; with SPLITS 2: a state per multiplying warp, 0
+ *   between launches; the sums of a block
  */
+#ifndef SPLITS
+#define SPLITS 1
+#endif
 #include "matmul/matmul.h"
 
 #define TILE_M ROWS
@@ -42,10 +48,34 @@ PTX_INLINE struct operands operands_of(const __global uchar *a, const __global u
     return o;
 }
 
-PTX_INLINE void copy_ahead(struct ring *ahead, const struct operands *o, struct tile_place t, uint step,
-                           uint n_steps, struct matmul_params p)
+/* The k of one half of a block: steps first .. end - 1 of 64. */
+struct work {
+    uint block, batch, first, end;
+    struct tile_place place;
+};
+
+/* Item `item` of all the work: halves of a block are neighbours. */
+PTX_INLINE struct work work_of(ulong item, uint m_tiles, uint n_tiles, uint n_steps, uint batch)
 {
-    if (step < n_steps) {
+    struct work w = {(uint)(item / SPLITS), 0, 0, n_steps, {0, 0}};
+    uint tile = w.block;
+    if (batch > 1) {
+        w.batch = w.block / (m_tiles * n_tiles);
+        tile = w.block % (m_tiles * n_tiles);
+    }
+#if SPLITS == 2
+    const uint middle = (n_steps + 1) / 2;
+    w.first = item % 2 ? middle : 0;
+    w.end = item % 2 ? n_steps : middle;
+#endif
+    w.place = tile_order(tile, m_tiles, n_tiles);
+    return w;
+}
+
+PTX_INLINE void copy_ahead(struct ring *ahead, const struct operands *o, struct tile_place t, uint step,
+                           uint end, struct matmul_params p)
+{
+    if (step < end) {
         ring_wait_empty(ahead);
         const uint tile = ring_tile(ahead);
         if (p.trans_a)
@@ -61,14 +91,14 @@ PTX_INLINE void copy_ahead(struct ring *ahead, const struct operands *o, struct 
     ptx_copy_commit();
 }
 
-PTX_INLINE void fill_tile(struct ring *r, const struct operands *o, struct tile_place t, uint n_steps,
+PTX_INLINE void fill_tile(struct ring *r, const struct operands *o, const struct work *w,
                           struct matmul_params p)
 {
     struct ring ahead = *r;
-    for (uint step = 0; step < AHEAD; step++)
-        copy_ahead(&ahead, o, t, step, n_steps, p);
-    for (uint step = 0; step < n_steps; step++) {
-        copy_ahead(&ahead, o, t, step + AHEAD, n_steps, p);
+    for (uint step = w->first; step < w->first + AHEAD; step++)
+        copy_ahead(&ahead, o, w->place, step, w->end, p);
+    for (uint step = w->first; step < w->end; step++) {
+        copy_ahead(&ahead, o, w->place, step + AHEAD, w->end, p);
         PTX_COPY_WAIT(AHEAD);
         copy_publish(r);
         ring_skip(r, 1);
@@ -86,7 +116,7 @@ PTX_INLINE bool is_bulk(const __global uchar *a, const __global uchar *b, struct
 }
 
 PTX_INLINE void write_maps(const __global uchar *a, const __global uchar *b, __global uchar *maps,
-                           struct matmul_params p)
+                           const uint *have, struct matmul_params p)
 {
     struct bulk_matrix m[2] = {{a, MAP_TYPE, p.k, p.m * p.batch, 2 * p.k, TILE_M},
                                {b, MAP_TYPE, p.n, p.k * p.batch, 2 * p.n, STEP}};
@@ -94,14 +124,16 @@ PTX_INLINE void write_maps(const __global uchar *a, const __global uchar *b, __g
         m[0] = (struct bulk_matrix){a, MAP_TYPE, p.m, p.k * p.batch, 2 * p.m, STEP};
     if (p.trans_b)
         m[1] = (struct bulk_matrix){b, MAP_TYPE, p.k, p.n * p.batch, 2 * p.k, TILE_N};
-    bulk_maps(maps, m, 2);
+    bulk_maps(maps, have, m, 2);
 }
 
-PTX_INLINE void fill_tile_bulk(struct ring *r, const __global uchar *maps, uint batch,
-                               struct tile_place t, uint n_steps, struct matmul_params p)
+PTX_INLINE void fill_tile_bulk(struct ring *r, const __global uchar *maps, const struct work *w,
+                               struct matmul_params p)
 {
-    const uint a_line = batch * (p.trans_a ? p.k : p.m), b_line = batch * (p.trans_b ? p.n : p.k);
-    for (uint step = 0; step < n_steps; step++) {
+    const struct tile_place t = w->place;
+    const uint a_line = w->batch * (p.trans_a ? p.k : p.m);
+    const uint b_line = w->batch * (p.trans_b ? p.n : p.k);
+    for (uint step = w->first; step < w->end; step++) {
         const uint tile = ring_tile(r), k0 = step * STEP;
         ring_wait_empty(r);
         if (ptx_elect()) {
@@ -117,6 +149,52 @@ PTX_INLINE void fill_tile_bulk(struct ring *r, const __global uchar *maps, uint 
         }
         ring_skip(r, 1);
     }
+}
+
+/* ---- two halves of k ---- */
+
+/* A warp's meeting with the one that has the other half of k: true with all sums in d for the second
+ * one to come, which finishes them. It waits for no more than the first one's stores, which wait for
+ * nothing. state: 1 and 2 have come, + 2 when the sums are there. */
+PTX_INLINE bool halves_meet(float *d, __global uint *state, __global float4 *sums)
+{
+    const uint lane = ptx_item() & 31;
+    uint come = 0;
+    sums += lane;
+    if (lane == 0)
+        __asm__ volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;"
+                         : "=r"(come)
+                         : "l"((ulong)state)
+                         : "memory");
+    if (ptx_uniform(come) == 0) {
+#pragma unroll
+        for (uint j = 0; j < N_SUMS / 4; j++)
+            sums[32 * j] = (float4)(d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
+        ptx_warp_sync();
+        if (lane == 0)
+            __asm__ volatile("red.release.gpu.global.add.u32 [%0], 2;" : : "l"((ulong)state) : "memory");
+        return false;
+    }
+    if (lane == 0) {
+        do
+            __asm__ volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                             : "=r"(come)
+                             : "l"((ulong)state)
+                             : "memory");
+        while (come != 4);
+        *state = 0;
+    }
+    ptx_warp_sync();
+    const volatile __global float4 *there = sums;
+#pragma unroll
+    for (uint j = 0; j < N_SUMS / 4; j++) {
+        const float4 other = there[32 * j];
+        d[4 * j] += other.x;
+        d[4 * j + 1] += other.y;
+        d[4 * j + 2] += other.z;
+        d[4 * j + 3] += other.w;
+    }
+    return true;
 }
 
 /* ---- storing ---- */
@@ -192,11 +270,18 @@ PTX_INLINE void store_rows(const float *d, __global uchar *y, ulong first, struc
     }
 }
 
-PTX_INLINE void multiply_tile(struct ring *r, const __global uchar *c, __global uchar *y, uint batch,
-                              struct tile_place t, uint n_steps, struct matmul_params p, uint warp,
-                              __local uchar *local_memory)
+/* Where the sums of a block's first half lie, and its warps' states. */
+struct meeting {
+    __global uint *states;
+    __global float4 *sums;
+};
+
+PTX_INLINE void multiply_tile(struct ring *r, const __global uchar *c, __global uchar *y,
+                              const struct work *w, struct meeting meeting, struct matmul_params p,
+                              uint warp, __local uchar *local_memory)
 {
     const bool aligned = ((ulong)y & 15) == 0 && p.n % 8 == 0;
+    const uint n_steps = w->end - w->first;
     __local float *piece = sums_piece(local_memory, warp);
     float d[N_SUMS];
     if (p.trans_a && !p.trans_b)
@@ -207,8 +292,13 @@ PTX_INLINE void multiply_tile(struct ring *r, const __global uchar *c, __global 
         wgmma_steps(d, r, warp / 4, n_steps, false, true, false);
     else
         wgmma_steps(d, r, warp / 4, n_steps, false, false, false);
-    const uint row0 = t.m * TILE_M + 16 * warp, col0 = t.n * TILE_N;
-    const ulong matrix = (ulong)batch * p.m * p.n;
+#if SPLITS == 2
+    const uint at = w->block * (TILE_M / 16) + warp;
+    if (!halves_meet(d, meeting.states + at, meeting.sums + (ulong)at * (N_SUMS / 4 * 32)))
+        return;
+#endif
+    const uint row0 = w->place.m * TILE_M + 16 * warp, col0 = w->place.n * TILE_N;
+    const ulong matrix = (ulong)w->batch * p.m * p.n;
     if (aligned && p.beta == 0.0f && row0 + 16 <= p.m && col0 + TILE_N <= p.n) {
         store_rows(d, y, matrix + (ulong)row0 * p.n + col0, p);
         return;
@@ -221,40 +311,54 @@ PTX_INLINE void multiply_tile(struct ring *r, const __global uchar *c, __global 
 }
 
 PTX_INLINE void matmul_wgmma_step(const __global uchar *a, const __global uchar *b,
-                                  const __global uchar *c, __global uchar *y, __global uchar *maps,
+                                  const __global uchar *c, __global uchar *y, __global uchar *scratch,
                                   struct matmul_params p, uint group, uint n_groups,
                                   __local uchar *local_memory)
 {
     const bool bulk = is_bulk(a, b, p);
-    struct ring ring = ring_open(local_memory, bulk ? 1 : TEAM / 32);
-    const uint m_tiles = div_up(p.m, TILE_M), n_tiles = div_up(p.n, TILE_N);
-    const uint tiles = m_tiles * n_tiles, n_steps = div_up(p.k, STEP);
     const uint warp = ptx_uniform(ptx_item() / 32);
     const bool fills = warp < TEAM / 32;
-    if (fills && bulk) {
-        if (warp != 0)
-            return;
-        write_maps(a, b, maps, p);
+    if (fills && bulk && warp != 0)
+        return;
+    __global uchar *maps = scratch + group * 2ul * MAP_BYTES;
+    struct ring ring;
+    uint have[2];
+    if (!bulk) {
+        ring = ring_open(local_memory, TEAM / 32);
+    } else if (fills) {
+        bulk_maps_read(maps, have, 2);
+        ring = ring_make(local_memory);
     }
-    const ulong blocks = (ulong)tiles * p.batch;
-    for (ulong block = group; block < blocks; block += n_groups) {
-        const uint batch = (uint)(block / tiles);
-        const struct tile_place t = tile_order((uint)(block % tiles), m_tiles, n_tiles);
+    const uint m_tiles = div_up(p.m, TILE_M), n_tiles = div_up(p.n, TILE_N);
+    const uint n_steps = div_up(p.k, STEP);
+    const ulong blocks = (ulong)m_tiles * n_tiles * p.batch;
+    const struct meeting meeting = {
+        (__global uint *)(scratch + blocks * SPLITS * 2 * MAP_BYTES),
+        (__global float4 *)(scratch + blocks * (SPLITS * 2 * MAP_BYTES + TILE_M / 16 * 4))};
+    struct work w = work_of(group, m_tiles, n_tiles, n_steps, p.batch);
+    /* made while the maps are on their way */
+    __asm__ volatile("" : "+r"(w.place.m), "+r"(w.place.n) : : "memory");
+    if (bulk && fills)
+        write_maps(a, b, maps, have, p);
+    else if (bulk)
+        ring = ring_join(local_memory);
+    for (ulong item = group; item < blocks * SPLITS;) {
         if (fills && bulk) {
-            fill_tile_bulk(&ring, maps, batch, t, n_steps, p);
+            fill_tile_bulk(&ring, maps, &w, p);
         } else if (fills) {
-            const struct operands o = operands_of(a, b, p, batch);
-            fill_tile(&ring, &o, t, n_steps, p);
+            const struct operands o = operands_of(a, b, p, w.batch);
+            fill_tile(&ring, &o, &w, p);
         } else {
-            multiply_tile(&ring, c, y, batch, t, n_steps, p, warp - TEAM / 32, local_memory);
+            multiply_tile(&ring, c, y, &w, meeting, p, warp - TEAM / 32, local_memory);
         }
+        item += n_groups;
+        w = work_of(item, m_tiles, n_tiles, n_steps, p.batch);
     }
 }
 
 KERNEL(LWS) void matmul_wgmma(MATMUL_SCRATCH_ARGS)
 {
     __local uchar local_memory[LOCAL_BYTES] __attribute__((aligned(1024)));
-    matmul_wgmma_step(a + a_offset, b + b_offset, c + c_offset, y + y_offset,
-                      scratch + scratch_offset + get_group_id(0) * 2 * MAP_BYTES, p, get_group_id(0),
-                      get_num_groups(0), local_memory);
+    matmul_wgmma_step(a + a_offset, b + b_offset, c + c_offset, y + y_offset, scratch + scratch_offset, p,
+                      get_group_id(0), get_num_groups(0), local_memory);
 }

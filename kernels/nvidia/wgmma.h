@@ -97,6 +97,33 @@ PTX_INLINE struct ring ring_open(__local uchar *local_memory, uint arrivals)
     return r;
 }
 
+/* The same for a ring that one warp fills: that warp calls ring_make and goes on, the multiplying ones
+ * call ring_join; nobody else takes part. */
+#define RING_ITEMS (32 + 2 * TILE_M)
+
+PTX_INLINE struct ring ring_make(__local uchar *local_memory)
+{
+    struct ring r = {ptx_local(local_memory), 0, 0};
+    if (ptx_elect()) {
+        for (; r.stage < STAGES; r.stage++) {
+            mbarrier_init(ring_full(&r), 1);
+            mbarrier_init(ring_empty(&r), TILE_M / 16);
+        }
+        __asm__ volatile("fence.proxy.async.shared::cta;" : : : "memory");
+    }
+    r.stage = 0;
+    ptx_warp_sync();
+    __asm__ volatile("bar.arrive 1, %0;" : : "n"(RING_ITEMS) : "memory");
+    return r;
+}
+
+PTX_INLINE struct ring ring_join(__local uchar *local_memory)
+{
+    const struct ring r = {ptx_local(local_memory), 0, 0};
+    __asm__ volatile("bar.sync 1, %0;" : : "n"(RING_ITEMS) : "memory");
+    return r;
+}
+
 /* A stage that its multipliers have left. */
 PTX_INLINE void ring_wait_empty(const struct ring *r)
 {

@@ -42,17 +42,33 @@ PTX_INLINE uint bulk_map_word(const struct bulk_matrix *m, uint i)
     }
 }
 
-/* Describes n (up to 2) matrices in maps; called by a whole warp, which alone copies by them. Maps that
- * the launch before left there are kept when they are right: to make written ones known to the copy
- * engine takes microseconds. */
-PTX_INLINE void bulk_maps(__global uchar *maps, const struct bulk_matrix *m, const uint n)
+/* What lies in the place of n (up to 2) maps: a word of each per lane. The engine begins to fetch them
+ * as well. */
+PTX_INLINE void bulk_maps_read(const __global uchar *maps, uint *have, const uint n)
+{
+#pragma unroll
+    for (uint i = 0; i < n; i++) {
+        const ulong at = (ulong)maps + i * MAP_BYTES;
+        __asm__ volatile("ld.global.b32 %0, [%1];"
+                         : "=r"(have[i])
+                         : "l"(at + 4 * (ptx_item() & 31))
+                         : "memory");
+        __asm__ volatile("prefetch.tensormap [%0];" : : "l"(at) : "memory");
+    }
+}
+
+/* Describes n matrices in maps, of which `have` was read; called by a whole warp, which alone copies by
+ * them. Maps that the launch before left there are kept when they are right: to make written ones
+ * known to the copy engine takes microseconds. */
+PTX_INLINE void bulk_maps(__global uchar *maps, const uint *have, const struct bulk_matrix *m,
+                          const uint n)
 {
     __global uint *words = (__global uint *)maps + (ptx_item() & 31);
     uint want[2], wrong = 0;
 #pragma unroll
     for (uint i = 0; i < n; i++) {
         want[i] = bulk_map_word(m + i, ptx_item() & 31);
-        wrong |= words[i * MAP_BYTES / 4] ^ want[i];
+        wrong |= have[i] ^ want[i];
     }
     if (!ptx_any(wrong != 0))
         return;

@@ -56,8 +56,11 @@ PTX_INLINE bool fill_bulk(struct ring *r, const __global uchar *halves, __global
     const struct bulk_matrix both[2] = {
         {halves, MAP_F16, a_columns, a_lines, 2 * a_columns, last ? STEP : TILE_M},
         {halves + 2 * A_COUNT, MAP_F16, b_columns, b_lines, 2 * b_columns, last ? STEP : TILE_N}};
-    if (ptx_item() < 32)
-        bulk_maps(maps, both, 2);
+    if (ptx_item() < 32) {
+        uint have[2];
+        bulk_maps_read(maps, have, 2);
+        bulk_maps(maps, have, both, 2);
+    }
     for (uint step = 0; step < K / STEP; step++) {
         ring_wait_empty(r);
         if (ptx_item() == 0) {

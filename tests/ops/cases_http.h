@@ -46,6 +46,9 @@
     MATMUL(LARGE, 250, 190, 310, 1, 1, 1, 0.5f, -1)                                     \
     MATMUL(LARGE, 136, 264, 200, 1, 1, 1, 1, 0)                                         \
     MATMUL(LARGE, 264, 136, 72, 2, 1, 0, 1, 0)                                          \
+    MATMUL(LARGE, 70, 200, 2057, 2, 0, 0, 1, 0.5f)                                      \
+    MATMUL(LARGE, 72, 136, 2048, 1, 1, 1, 1, 0)                                         \
+    MATMUL(MANY_BLOCKS, 520, 1100, 2048, 1, 0, 0, 1, 0)                                 \
     MATMUL(MANY_BLOCKS, 2120, 2184, 136, 1, 0, 0, 1, 0)                                 \
     MATMUL(MANY_BLOCKS, 1061, 1091, 65, 4, 0, 1, 1, 0.5f)                               \
     SOFTMAX(SMALL, 1, 1, 0, 0, 1)                                                       \
