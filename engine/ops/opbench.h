@@ -44,7 +44,9 @@ struct opbench_row {
     char settings[128];  /* "ROWS=12 TOKENS=32": every tunable with its value */
     enum status status;  /* not ST_OK: this variant failed; `reason` says why, the figures are 0 */
     char reason[160];    /* also of a wrong result */
-    struct opbench_stats kernel, host;   /* device time, and host time of the same runs */
+    /* Device time: of runs one by one, and of short ones on a GPU the means of bursts, without gaps
+     * between the runs. Host time: of runs one by one, from the call to the end. */
+    struct opbench_stats kernel, host;
     double gflop_s, gb_s;                /* at the median device time */
     double share_flops, share_bandwidth; /* of the device's measured peaks; 0: not measured */
     double speedup; /* median of the naive variant (plain, three_pass, csr_scalar) over this; 0:
