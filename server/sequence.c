@@ -330,10 +330,14 @@ static enum status draw(struct sequence *s, const float *logits, struct fault *f
 {
     const struct request *r = s->job->request;
     const uint32_t n_banned = count_banned(s);
+    const bool unread = r->logprobs < 0 && r->best_of == r->n; /* by the reply or the choice */
+    const uint32_t n_logprobs = unread            ? SAMPLER_NO_LOGPROBS
+                                : r->logprobs > 0 ? (uint32_t)r->logprobs
+                                                  : 0;
     struct sample sample;
     struct err e;
-    enum status status = sampler_draw(s->sampler, logits, s->banned, n_banned,
-                                      r->logprobs > 0 ? (uint32_t)r->logprobs : 0, &sample, &e);
+    enum status status =
+        sampler_draw(s->sampler, logits, s->banned, n_banned, n_logprobs, &sample, &e);
     if (status == ST_OK)
         return take_token(s, &sample, f);
     /* Of what a request may say, only its biases can leave no token to draw. */

@@ -255,10 +255,48 @@ enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
     return ST_OK;
 }
 
+enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, const char *label,
+                               struct buffer **out, void **memory, struct err *e)
+{
+    const bool plain = d->host || d->info.kind == DEVICE_CPU;
+    struct buffer *b = NULL;
+    enum status status = ST_OK;
+    *out = NULL;
+    if (plain)
+        b = make_buffer(d, n_bytes, BUFFER_STAGING, label);
+    else
+        status = buffer_open(d, n_bytes, BUFFER_STAGING, label, &b, e);
+    if (plain && b != NULL) {
+        b->memory = mem_aligned(HOST_ALIGN_BYTES, (size_t)n_bytes);
+        b->owned = b->memory != NULL;
+    }
+    if (plain && (b == NULL || b->memory == NULL))
+        status = err_set(e, ST_NO_MEMORY, "%s: %llu bytes", label, (unsigned long long)n_bytes);
+    if (!plain && status == ST_OK) {
+        cl_int code = CL_SUCCESS;
+        b->memory = clEnqueueMapBuffer(d->queues[QUEUE_TRANSFER].cl, b->cl, CL_TRUE,
+                                       CL_MAP_READ | CL_MAP_WRITE, 0, (size_t)n_bytes, 0, NULL,
+                                       NULL, &code);
+        status = cl_check(d, code, "clEnqueueMapBuffer", label, e);
+        b->mapped = status == ST_OK;
+    }
+    if (status != ST_OK) {
+        buffer_close(b);
+        return status;
+    }
+    *out = b;
+    *memory = b->memory;
+    return ST_OK;
+}
+
 void buffer_close(struct buffer *b)
 {
     if (b == NULL)
         return;
+    cl_command_queue queue = b->device->queues[QUEUE_TRANSFER].cl;
+    if (b->mapped && queue != NULL &&
+        clEnqueueUnmapMemObject(queue, b->cl, b->memory, 0, NULL, NULL) == CL_SUCCESS)
+        clFlush(queue);
     if (b->cl != NULL)
         clReleaseMemObject(b->cl);
     if (b->owned)

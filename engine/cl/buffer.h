@@ -29,6 +29,11 @@ struct image_size {
 };
 enum status buffer_open_image(struct device *d, struct image_size size, const char *label,
                               struct buffer **out, struct err *e);
+/* Host memory that a GPU reads and writes at the rate of its bus (pinned), for what is copied to
+ * and from the device again and again: *memory is n_bytes of it until the buffer is closed. Plain
+ * memory for CPU devices and host. */
+enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, const char *label,
+                               struct buffer **out, void **memory, struct err *e);
 void buffer_close(struct buffer *b); /* accepts NULL */
 uint64_t buffer_bytes(const struct buffer *b);
 uint64_t buffer_max_bytes(const struct device *d);

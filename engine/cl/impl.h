@@ -16,6 +16,7 @@
 #define QUEUE_COUNT    2
 #define PROF_EVENTS    1024 /* event slots held at most */
 #define PROF_BATCH     128  /* of them, the oldest, are read when there is no room */
+#define PROF_PARTS     1024 /* parts of divided launches held at most */
 #define PEAKS_MEASURED 3    /* processes that measure the peaks; the best is kept */
 /* The ring holds no more than the processor's cache: what is read into it then leaves for the
  * device from there, at about twice the rate. */
@@ -40,6 +41,7 @@ struct prof_slot {
     bool launch; /* a kernel, not a copy */
     const char *name, *variant;
     uint64_t start_ns, end_ns, bytes, flops;
+    uint32_t first_part, n_parts; /* of prof.parts */
 };
 
 struct interval {
@@ -50,7 +52,9 @@ struct prof {
     bool on;
     uint32_t n_slots;
     struct prof_slot slots[PROF_EVENTS];
-    uint64_t last_end_ns[QUEUE_COUNT];                   /* of the commands read so far */
+    uint64_t last_end_ns[QUEUE_COUNT]; /* of the commands read so far */
+    uint32_t n_parts;
+    struct prof_row parts[PROF_PARTS];                   /* of slots that were divided */
     struct interval intervals[QUEUE_COUNT][PROF_EVENTS]; /* of one drain */
     struct prof_report pending;                          /* drained, not yet collected */
 };
@@ -80,8 +84,9 @@ struct staging {
 struct buffer {
     struct device *device;
     cl_mem cl;    /* NULL on host */
-    void *memory; /* host memory of the host device or of a wrapped buffer */
+    void *memory; /* host memory of the host device or of a wrapped or pinned buffer */
     bool owned;   /* memory is ours to free */
+    bool mapped;  /* memory is the driver's, to be unmapped */
     bool accounted, read_only;
     uint64_t n_bytes;
     enum buffer_usage usage;

@@ -135,6 +135,28 @@ static cl_int read_times(struct prof_slot *slot, uint64_t *last_end_ns)
     return code;
 }
 
+/* Adds the rows of a slot: of its parts, which get no more than its time, and of what they leave.
+ */
+static void add_slot_rows(struct prof *p, const struct prof_slot *slot)
+{
+    const struct prof_row *parts = p->parts + slot->first_part;
+    uint64_t ns = slot->end_ns - slot->start_ns, bytes = slot->bytes, sum = 0;
+    for (uint32_t i = 0; i < slot->n_parts; i++)
+        sum += parts[i].total_ns;
+    const double scale = sum > ns ? (double)ns / (double)sum : 1.0;
+    for (uint32_t i = 0; i < slot->n_parts; i++) {
+        struct prof_row part = parts[i];
+        part.total_ns = (uint64_t)((double)part.total_ns * scale);
+        part.min_ns = (uint64_t)((double)part.min_ns * scale);
+        part.max_ns = (uint64_t)((double)part.max_ns * scale);
+        ns -= part.total_ns < ns ? part.total_ns : ns;
+        bytes -= part.bytes < bytes ? part.bytes : bytes;
+        add_row(&p->pending, &part);
+    }
+    const struct prof_row row = {slot->name, slot->variant, 1, ns, ns, ns, bytes, slot->flops};
+    add_row(&p->pending, &row);
+}
+
 /* Adds the busy times of both queues and what they share to the pending report. */
 static void add_busy(struct prof *p, struct interval lists[QUEUE_COUNT][PROF_EVENTS],
                      const uint32_t counts[QUEUE_COUNT])
@@ -165,15 +187,15 @@ static enum status read_slots(struct device *d, uint32_t n, struct err *e)
             status = cl_check(d, code, "clGetEventProfilingInfo", slot->name, e);
         if (code != CL_SUCCESS)
             continue;
-        uint64_t ns = slot->end_ns - slot->start_ns;
-        struct prof_row row = {slot->name, slot->variant, 1, ns, ns, ns, slot->bytes, slot->flops};
-        add_row(&p->pending, &row);
+        add_slot_rows(p, slot);
         p->pending.launches += slot->launch;
         lists[slot->queue][counts[slot->queue]++] = (struct interval){slot->start_ns, slot->end_ns};
     }
     add_busy(p, lists, counts);
     p->n_slots -= n;
     memmove(p->slots, p->slots + n, p->n_slots * sizeof p->slots[0]);
+    if (p->n_slots == 0)
+        p->n_parts = 0;
     return status;
 }
 
@@ -252,7 +274,7 @@ void prof__discard(struct device *d)
     for (uint32_t i = 0; i < p->n_slots; i++)
         if (p->slots[i].event != NULL)
             clReleaseEvent(p->slots[i].event);
-    p->n_slots = 0;
+    p->n_slots = p->n_parts = 0;
 }
 
 void prof__add(struct device *d, const struct prof_slot *what)
@@ -277,6 +299,22 @@ void prof_add(struct device *d, const char *name, const char *variant, uint64_t 
                              .flops = flops,
                              .launch = true};
     prof__add(d, &slot);
+}
+
+void prof_divide(struct device *d, const struct prof_row *parts, uint32_t n)
+{
+    struct prof *p = &d->prof;
+    if (!p->on || p->n_parts + n > PROF_PARTS)
+        return;
+    for (uint32_t i = p->n_slots; i-- > 0;) {
+        if (!p->slots[i].launch)
+            continue;
+        p->slots[i].first_part = p->n_parts;
+        p->slots[i].n_parts = n;
+        memcpy(p->parts + p->n_parts, parts, n * sizeof *parts);
+        p->n_parts += n;
+        return;
+    }
 }
 
 enum status prof_enable(struct device *d, bool on, struct err *e)

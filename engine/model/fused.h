@@ -27,13 +27,13 @@ struct fused_call {
     const token_id *first;             /* [n_rows]: the first token, not yet in the cache */
     token_id *out;                     /* [n_rows][n_tokens]: arg-max after each token */
     float *found;                      /* [n_rows][n_tokens]: its logit, to be checked for NaN */
+    uint32_t n_logits; /* the last rows whose logits are wanted: then of one token */
+    float *logits;     /* [n_logits][n_vocab]: after it, to be checked for NaN */
 };
 
 struct fused_executor {
     const char *name;              /* shown by model_plan_line */
     uint32_t max_rows, max_tokens; /* of one call */
-    bool leaves_logits;   /* rows of the last token's logits are in the plan's, as its steps leave
-                             them */
     uint32_t plan_tokens; /* of the plan that it reads, or all of a batch where that holds fewer */
     enum status (*open)(const struct plan *decode, struct fused_plan **out, struct err *e);
     /* Runs and waits. ST_UNSUPPORTED: it does not do that many rows of this model, the plan does

@@ -35,6 +35,8 @@ struct fused_plan {
     uint32_t n_groups, max_rows;
     uint64_t part_bytes;  /* of what one split of attention finds */
     uint64_t token_bytes; /* weights read for one token of all rows */
+    struct tensor logits; /* the plan's: float [max_rows][n_vocab] */
+    uint32_t n_vocab;
 };
 
 /* What reading the plan fills in. */
@@ -454,8 +456,10 @@ static enum status restart_phases(struct fused_plan *f, struct err *e)
     return queue_write(f->device, QUEUE_COMPUTE, f->control, 0, zeros, sizeof zeros, "table", e);
 }
 
-/* Runs p->n_tokens tokens and reads what the groups say; waits. */
-static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES], struct err *e)
+/* Runs p->n_tokens tokens and reads what the groups say, and the logits of the call (may be NULL);
+ * waits. */
+static enum status launch(struct fused_plan *f, const struct fused_call *call,
+                          uint32_t control[CONTROL_PHASES], struct err *e)
 {
     struct device *d = f->device;
     const size_t gws[3] = {f->n_groups, 1, 1}, lws[3] = {1, 1, 1};
@@ -469,6 +473,11 @@ static enum status launch(struct fused_plan *f, uint32_t control[CONTROL_PHASES]
     if (status == ST_OK)
         status = queue_read(d, QUEUE_COMPUTE, f->control, 0, control,
                             CONTROL_PHASES * sizeof *control, "arg-max", e);
+    const uint64_t row_bytes = f->n_vocab * sizeof(float);
+    if (status == ST_OK && call && call->n_logits > 0)
+        status = queue_read(d, QUEUE_COMPUTE, f->logits.buffer,
+                            f->logits.offset + (call->n_rows - call->n_logits) * row_bytes,
+                            call->logits, call->n_logits * row_bytes, "logits", e);
     const enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
     if (status != ST_OK || waited != ST_OK)
         return status != ST_OK ? status : waited;
@@ -493,7 +502,7 @@ static enum status run_cpu(struct fused_plan *f, const struct fused_call *call, 
         f->params.position[r] = call->positions[r];
         f->params.slot[r] = call->slots[r];
     }
-    const enum status status = launch(f, control, e);
+    const enum status status = launch(f, call, control, e);
     for (uint32_t r = 0; status == ST_OK && r < call->n_rows; r++) {
         const uint32_t *tokens = &control[CONTROL_TOKENS + r * DECODE_TOKENS];
         for (uint32_t t = 0; t < n; t++)
@@ -536,6 +545,8 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
     f->max_rows = plan->max_tokens < DECODE_ROWS ? plan->max_tokens : DECODE_ROWS;
     f->params.n_splits = 1;
     f->params.n_rows = 1;
+    f->logits = plan_logits(plan);
+    f->n_vocab = plan->context->graph->hparams->n_vocab;
     *r = (struct reader){.plan = plan,
                          .f = f,
                          .table = table,
@@ -556,7 +567,7 @@ static enum status open_cpu(const struct plan *plan, struct fused_plan **out, st
     /* for no tokens: drivers that compile at the first launch do it now */
     uint32_t control[CONTROL_PHASES];
     if (status == ST_OK)
-        status = launch(f, control, e);
+        status = launch(f, NULL, control, e);
 out:
     mem_free(table);
     mem_free(r);
@@ -571,7 +582,6 @@ out:
 const struct fused_executor fused_cpu = {.name = "one_launch_cpu",
                                          .max_rows = DECODE_ROWS,
                                          .max_tokens = DECODE_TOKENS,
-                                         .leaves_logits = true,
                                          .plan_tokens = DECODE_ROWS,
                                          .open = open_cpu,
                                          .run = run_cpu,

@@ -4,11 +4,12 @@
  * and builds up to three kernels for the model's shape: decode_ring.cl, or decode.cl where the
  * device lacks what it needs, for one sequence; decode_rows.cl for a few, and for weights of many
  * dtypes, and once more for many: as many as the model has seats for. run launches one of them for
- * up to DECODE_AHEAD tokens of each sequence. What they cannot do (biases, other layouts, caches
- * other than half) is ST_UNSUPPORTED at open, and the plan goes on stepwise. The kernels need all
- * their groups resident: there are never more of them than compute units, each kernel has met once
- * before it is used, and spins are capped (ST_TIMEOUT).
- * Belongs to the device's thread; the plan, its weights and its cache outlive it.
+ * up to DECODE_AHEAD tokens of each sequence, or one token of sequences whose logits are read;
+ * where kernels are measured, phases get rows of their own. What they cannot do (biases, other
+ * layouts, caches other than half) is ST_UNSUPPORTED at open, and the plan goes on stepwise. The
+ * kernels need all their groups resident: there are never more of them than compute units, each
+ * kernel has met once before it is used, and spins are capped (ST_TIMEOUT). Belongs to the device's
+ * thread; the plan, its weights and its cache outlive it.
  */
 #include "engine/model/fused_nvidia.h"
 
@@ -38,11 +39,15 @@ struct program {
 struct fused_plan {
     struct device *device;
     struct program one, few, many;
-    struct buffer *table, *work, *control;
+    struct buffer *table, *work, *control, *results;
+    uint32_t *result;            /* pinned [RESULT_WORDS]: what a launch left in `control` */
     struct decode_params params; /* of the next launch; arrivals go on from launch to launch */
     bool unsure; /* a launch failed: arrivals on the device may not be those of params */
     uint32_t n_groups, n_phases; /* phases of one token */
-    uint64_t token_bytes;        /* weights read for one token */
+    uint32_t n_layer, n_vocab, max_rows;
+    uint64_t logits_at;                  /* in `work`: float [max_rows][n_vocab] */
+    uint64_t phase_bytes[DECODE_PHASES]; /* weights read for one token, of all layers */
+    uint64_t cell_bytes;                 /* of one position in the cache, of all layers */
 };
 
 static enum status refuse(struct err *e, const char *why)
@@ -104,8 +109,8 @@ static uint32_t slice_in_local(const struct decode_shape *s, uint32_t n_groups, 
 
 /* Byte offsets in the work buffer, of arrays with a row for each of DECODE_ROWS sequences. */
 struct work_layout {
-    uint64_t x, numbers, q, att, parts, h, squares,
-        bytes; /* numbers, att and h are of 2 bytes each */
+    uint64_t x, numbers, q, att, parts, h, squares; /* numbers, att and h are of 2 bytes each */
+    uint64_t logits; /* the last; of as many sequences as there are seats */
 };
 
 static struct work_layout lay_out_work(const struct decode_shape *s, uint32_t n_groups)
@@ -118,7 +123,7 @@ static struct work_layout lay_out_work(const struct decode_shape *s, uint32_t n_
     w.parts = w.att + n * q_rows * 2;
     w.h = w.parts + n * s->n_head * splits_of(s, n_groups) * (s->head_dim + 4) * 4;
     w.squares = w.h + n * s->n_ff * 2;
-    w.bytes = w.squares + n * DECODE_GROUPS * 4;
+    w.logits = w.squares + n * DECODE_GROUPS * 4;
     return w;
 }
 
@@ -134,13 +139,14 @@ static void print_defines(const struct fused_plan *f, const struct decode_shape 
         "-DTHREADS=%u -DN_LAYER=%u -DN_EMBD=%u -DN_FF=%u -DN_HEAD=%u -DN_HEAD_KV=%u "
         "-DHEAD_DIM=%u -DN_ROT=%u -DN_CTX=%u -DN_VOCAB=%u -DN_GROUPS=%u -DMAX_K=%u -DMAX_SPLITS=%u "
         "-DTYPE_A=%u -DTYPE_B=%u -DTYPE_C=%u -DOP_DTYPE=%d -DAT_X=%llu -DAT_XB=%llu "
-        "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu -DAT_SQUARES=%llu %s",
+        "-DAT_Q=%llu -DAT_ATT=%llu -DAT_PARTS=%llu -DAT_H=%llu -DAT_SQUARES=%llu -DAT_LOGITS=%llu "
+        "%s",
         threads, s->n_layer, s->n_embd, s->n_ff, s->n_head, s->n_head_kv, s->head_dim, s->n_rot,
         s->n_ctx, s->n_vocab, f->n_groups, s->max_k, splits_of(s, f->n_groups), s->types[0],
         s->n_types > 1 ? s->types[1] : NO_TYPE, s->n_types > 2 ? s->types[2] : NO_TYPE,
         (int)s->embed_type, (unsigned long long)w.x, (unsigned long long)w.numbers,
         (unsigned long long)w.q, (unsigned long long)w.att, (unsigned long long)w.parts,
-        (unsigned long long)w.h, (unsigned long long)w.squares, more);
+        (unsigned long long)w.h, (unsigned long long)w.squares, (unsigned long long)w.logits, more);
 }
 
 /* For groups of `items`, `threads` of which do the phases. ST_UNSUPPORTED: it does not build. */
@@ -200,13 +206,20 @@ static enum status upload(struct fused_plan *f, const struct decode_model *m, st
 {
     const struct work_layout w = lay_out_work(&m->shape, f->n_groups);
     struct device *d = f->device;
+    void *result = NULL;
+    f->logits_at = w.logits;
     enum status status =
         buffer_open(d, m->table_bytes, BUFFER_SCRATCH, "one-launch table", &f->table, e);
     if (status == ST_OK)
-        status = buffer_open(d, w.bytes, BUFFER_SCRATCH, "one-launch vectors", &f->work, e);
+        status = buffer_open(d, w.logits + f->max_rows * m->shape.n_vocab * sizeof(float),
+                             BUFFER_SCRATCH, "one-launch vectors", &f->work, e);
     if (status == ST_OK)
         status = buffer_open(d, DECODE_CONTROL * sizeof(uint32_t), BUFFER_SCRATCH,
                              "one-launch control", &f->control, e);
+    if (status == ST_OK)
+        status = buffer_open_pinned(d, RESULT_WORDS * sizeof(uint32_t), "one-launch results",
+                                    &f->results, &result, e);
+    f->result = result;
     if (status == ST_OK)
         status = queue_write(d, QUEUE_COMPUTE, f->table, 0, m->head, m->table_bytes, "table", e);
     if (status == ST_OK)
@@ -220,9 +233,59 @@ static enum status upload(struct fused_plan *f, const struct decode_model *m, st
 
 #define ARGUMENT_PARAMS (2 * DECODE_ARENAS + 5)
 
-/* Launches f->params and waits; control[RESULT_WORDS] is what it left. */
-static enum status launch(struct fused_plan *f, const struct program *program, uint32_t *control,
-                          struct err *e)
+/* Weights, and cells, that the launch of f->params reads in one kind of phase. */
+static uint64_t bytes_of(const struct fused_plan *f, enum decode_phase phase)
+{
+    const struct decode_params *p = &f->params;
+    const uint32_t window = p->settings.window;
+    if (phase != DECODE_ATTENTION)
+        return f->phase_bytes[phase] * p->n_tokens;
+    uint64_t n_cells = 0;
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        for (uint32_t t = 1; t <= p->n_tokens; t++)
+            n_cells += window > 0 && p->position[r] + t > window ? window : p->position[r] + t;
+    return n_cells * f->cell_bytes;
+}
+
+static uint64_t launch_bytes(const struct fused_plan *f)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < DECODE_PHASES; i++)
+        bytes += bytes_of(f, (enum decode_phase)i);
+    return bytes;
+}
+
+/* Rows for the phases of the launch that was just timed. */
+static void divide_launch(struct fused_plan *f)
+{
+    static const char *const names[DECODE_PHASES] = {
+        [DECODE_QKV] = "qkv",         [DECODE_ATTENTION] = "attention", [DECODE_O] = "o",
+        [DECODE_GATE_UP] = "gate_up", [DECODE_DOWN] = "down",           [DECODE_OUTPUT] = "head"};
+    struct decode_times times;
+    struct prof_row rows[DECODE_PHASES];
+    uint64_t cycles = 0;
+    memcpy(&times, f->result + DECODE_TIMES, sizeof times);
+    for (int i = 0; i < DECODE_PHASES; i++)
+        cycles += times.phases[i].total;
+    if (cycles == 0 || times.end_ns <= times.start_ns)
+        return; /* the device's clocks do not run */
+    const double ns = (double)(times.end_ns - times.start_ns) / (double)cycles; /* of a cycle */
+    for (int i = 0; i < DECODE_PHASES; i++)
+        rows[i] = (struct prof_row){.name = names[i],
+                                    .variant = "one_launch",
+                                    .calls = (uint64_t)f->params.n_tokens *
+                                             (i == DECODE_OUTPUT ? 1 : f->n_layer),
+                                    .total_ns = (uint64_t)((double)times.phases[i].total * ns),
+                                    .min_ns = (uint64_t)(times.phases[i].least * ns),
+                                    .max_ns = (uint64_t)(times.phases[i].most * ns),
+                                    .bytes = bytes_of(f, (enum decode_phase)i)};
+    prof_divide(f->device, rows, DECODE_PHASES);
+}
+
+/* Launches f->params and waits; f->result is what it left. Reads the logits of call (may be NULL).
+ */
+static enum status launch(struct fused_plan *f, const struct program *program,
+                          const struct fused_call *call, struct err *e)
 {
     struct device *d = f->device;
     struct decode_params *p = &f->params;
@@ -235,24 +298,32 @@ static enum status launch(struct fused_plan *f, const struct program *program, u
             queue_write(d, QUEUE_COMPUTE, f->control, 0, no_control, sizeof no_control, "table", e);
     }
     f->unsure = true;
+    p->timed = p->n_tokens > 0 && prof_enabled(d);
     if (status == ST_OK)
         status = kernel_set_bytes(program->kernel, ARGUMENT_PARAMS, p, sizeof *p, e);
     if (status == ST_OK)
-        status = kernel_launch(program->kernel, gws, lws, "decode", "one_launch",
-                               f->token_bytes * p->n_tokens, 0, e);
+        status =
+            kernel_launch(program->kernel, gws, lws, "decode", "one_launch", launch_bytes(f), 0, e);
     if (status == ST_OK)
-        status = queue_read(d, QUEUE_COMPUTE, f->control, 0, control,
-                            RESULT_WORDS * sizeof *control, "arg-max", e);
+        status = queue_read(d, QUEUE_COMPUTE, f->control, 0, f->result,
+                            RESULT_WORDS * sizeof *f->result, "arg-max", e);
+    const uint64_t row_bytes = f->n_vocab * sizeof(float);
+    if (status == ST_OK && call && call->n_logits > 0)
+        status = queue_read(d, QUEUE_COMPUTE, f->work,
+                            f->logits_at + (call->n_rows - call->n_logits) * row_bytes,
+                            call->logits, call->n_logits * row_bytes, "logits", e);
     enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
     if (status == ST_OK)
         status = waited;
     if (status != ST_OK)
         return status;
-    if (control[DECODE_DEAD] != 0)
+    if (f->result[DECODE_DEAD] != 0)
         return err_set(e, ST_TIMEOUT, "%u groups of %u items did not meet", f->n_groups,
                        program->items);
     p->arrivals += f->n_groups * (p->n_tokens > 0 ? p->n_tokens * f->n_phases : 1);
     f->unsure = false;
+    if (p->timed)
+        divide_launch(f);
     return ST_OK;
 }
 
@@ -270,8 +341,7 @@ static enum status run_nvidia(struct fused_plan *f, const struct fused_call *cal
 {
     const struct program *program = program_for(f, call->n_rows);
     struct decode_params *p = &f->params;
-    uint32_t control[RESULT_WORDS];
-    if (!program)
+    if (!program || call->n_rows > f->max_rows)
         return refuse(e, "too many sequences at once");
     p->n_rows = call->n_rows;
     p->n_tokens = call->n_tokens;
@@ -280,12 +350,12 @@ static enum status run_nvidia(struct fused_plan *f, const struct fused_call *cal
         p->position[r] = call->positions[r];
         p->slot[r] = call->slots[r];
     }
-    enum status status = launch(f, program, control, e);
+    enum status status = launch(f, program, call, e);
     for (uint32_t r = 0; r < call->n_rows && status == ST_OK; r++) {
         for (uint32_t t = 0; t < call->n_tokens; t++) {
             const uint32_t at = r * DECODE_AHEAD + t;
-            call->out[r * call->n_tokens + t] = (token_id)control[DECODE_TOKENS + at];
-            memcpy(&call->found[r * call->n_tokens + t], &control[DECODE_FOUND + at],
+            call->out[r * call->n_tokens + t] = (token_id)f->result[DECODE_TOKENS + at];
+            memcpy(&call->found[r * call->n_tokens + t], &f->result[DECODE_FOUND + at],
                    sizeof(float));
         }
     }
@@ -298,12 +368,11 @@ static enum status run_nvidia(struct fused_plan *f, const struct fused_call *cal
 static enum status try_program(struct fused_plan *f, const struct decode_model *m,
                                struct program *p, struct err *e)
 {
-    uint32_t control[RESULT_WORDS];
     f->params.n_rows = 1;
     f->params.n_tokens = 0;
     enum status status = set_arguments(f, m, p->kernel, e);
     if (status == ST_OK)
-        status = launch(f, p, control, e);
+        status = launch(f, p, NULL, e);
     return status == ST_TIMEOUT ? refuse(e, "its work-groups did not meet") : status;
 }
 
@@ -407,13 +476,14 @@ static void close_nvidia(struct fused_plan *f)
     buffer_close(f->table);
     buffer_close(f->work);
     buffer_close(f->control);
+    buffer_close(f->results);
     mem_free(f);
 }
 
 static enum status open_nvidia(const struct plan *plan, struct fused_plan **out, struct err *e)
 {
     struct device *d = plan->context->device;
-    const uint32_t needs = CAP_PTX_DP4A | CAP_PERSISTENT;
+    const uint32_t needs = CAP_PTX_DP4A | CAP_PERSISTENT, n_slots = plan->context->kv->n_slots;
     struct decode_model m;
     if ((device_caps(d) & needs) != needs)
         return refuse(e, "the device lacks dp4a or resident groups");
@@ -428,12 +498,15 @@ static enum status open_nvidia(const struct plan *plan, struct fused_plan **out,
     if (f->n_groups > DECODE_GROUPS)
         f->n_groups = DECODE_GROUPS;
     f->n_phases = 5 * m.shape.n_layer + 1;
-    f->token_bytes = m.token_bytes;
+    f->n_layer = m.shape.n_layer;
+    f->n_vocab = m.shape.n_vocab;
+    f->max_rows = n_slots < DECODE_ROWS ? n_slots : DECODE_ROWS;
+    f->cell_bytes = UINT64_C(4) * m.shape.n_layer * m.shape.n_head_kv * m.shape.head_dim;
+    memcpy(f->phase_bytes, m.phase_bytes, sizeof f->phase_bytes);
     f->params.settings = m.settings;
     status = upload(f, &m, e);
     if (status == ST_OK)
         status = open_one(f, &m, e);
-    const uint32_t n_slots = plan->context->kv->n_slots;
     if (status == ST_OK && (n_slots > 1 || !f->one.kernel))
         status = open_rows(f, &m, n_slots > 1 ? FEW_ROWS : 1, 0, &f->few, e);
     if (status == ST_OK && n_slots > FEW_ROWS)

@@ -23,10 +23,10 @@ struct decode_model {
     size_t table_bytes;
     struct buffer *weights[DECODE_ARENAS], *cells[DECODE_ARENAS]; /* borrowed */
     struct tensor rope;
-    uint64_t token_bytes; /* weights read for one token */
-    bool dots;            /* for decode.cl and decode_ring.cl: all weights are in LAYOUT_R4 */
-    bool float_dots;      /* for decode_ring.cl: all weights are floats of one dtype */
-    bool tiles;           /* for decode_rows.cl: rows divide into tiles */
+    uint64_t phase_bytes[DECODE_PHASES]; /* weights read for one token, of all layers */
+    bool dots;       /* for decode.cl and decode_ring.cl: all weights are in LAYOUT_R4 */
+    bool float_dots; /* for decode_ring.cl: all weights are floats of one dtype */
+    bool tiles;      /* for decode_rows.cl: rows divide into tiles */
 };
 
 /* Reads the plan's steps. ST_UNSUPPORTED: it holds what neither kernel does. The table is to be

@@ -88,6 +88,15 @@ static enum status check_rows(struct reader *r, const struct plan_step *s)
     return ST_OK;
 }
 
+static enum decode_phase phase_of(const char *role)
+{
+    return strcmp(role, "qkv") == 0       ? DECODE_QKV
+           : strcmp(role, "o") == 0       ? DECODE_O
+           : strcmp(role, "gate_up") == 0 ? DECODE_GATE_UP
+           : strcmp(role, "down") == 0    ? DECODE_DOWN
+                                          : DECODE_OUTPUT;
+}
+
 static enum status read_linear(struct reader *r, const struct plan_step *s)
 {
     const struct linear_params *p = &s->call.params.linear;
@@ -103,7 +112,7 @@ static enum status read_linear(struct reader *r, const struct plan_step *s)
         shape->max_k = p->k;
     part->type = (uint32_t)w->dtype;
     part->rows = p->m;
-    r->m->token_bytes += w->bytes;
+    r->m->phase_bytes[phase_of(s->role)] += w->bytes;
     status = note_type(shape, w->dtype, r->e);
     return status == ST_OK ? place_of(r->m->weights, w, &part->at, r->e) : status;
 }

@@ -343,7 +343,6 @@ static enum status open_fused(struct model *m, struct err *e)
         enum status status = executors[i]->open(p, &m->fused, &why);
         if (status == ST_OK) {
             m->executor = executors[i];
-            m->fused_reads = p;
             return ST_OK;
         }
         if (status != ST_UNSUPPORTED) {
@@ -498,6 +497,7 @@ void model_close(struct model *m)
         buffer_close(m->scratch[i]);
     buffer_close(m->rope);
     buffer_close(m->io);
+    buffer_close(m->batch.logits_memory);
     kv_close(&m->kv);
     weights_close(m->weights);
     mem_free(m->scratch);
@@ -505,7 +505,6 @@ void model_close(struct model *m)
     mem_free(m->batch.meta);
     mem_free(m->batch.ids);
     mem_free(m->batch.rows);
-    mem_free(m->batch.logits);
     mem_free(m);
 }
 

@@ -53,6 +53,7 @@ struct batch_memory {
     int32_t index[PLAN_MAX_OUTPUTS];
     float found[PLAN_MAX_OUTPUTS];
     float *logits; /* [logits_rows][n_vocab], grown when first needed */
+    struct buffer *logits_memory;
     uint32_t logits_rows;
 };
 
@@ -70,7 +71,6 @@ struct model {
     struct plan *plans[MODEL_MAX_PLANS];   /* by growing max_tokens; the first decodes one token */
     const struct fused_executor *executor; /* NULL: stepwise only */
     struct fused_plan *fused;
-    const struct plan *fused_reads; /* the plan that the executor was opened with */
     struct batch_memory batch;
     struct session **sessions; /* [n_slots]; NULL: free */
     struct load_report report;

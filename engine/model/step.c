@@ -130,11 +130,16 @@ static enum status reserve_logits(struct model *m, uint32_t n_rows, struct err *
     if (n_rows <= m->batch.logits_rows)
         return ST_OK;
     uint32_t n_vocab = m->file->hparams.n_vocab;
-    float *bigger = mem_array((size_t)n_rows * n_vocab, sizeof *bigger);
-    if (!bigger)
-        return err_set(e, ST_NO_MEMORY, "logits: %u rows of %u", n_rows, n_vocab);
-    mem_free(m->batch.logits);
-    m->batch.logits = bigger;
+    struct buffer *bigger;
+    void *memory;
+    enum status status =
+        buffer_open_pinned(m->engine->device, (uint64_t)n_rows * n_vocab * sizeof(float), "logits",
+                           &bigger, &memory, e);
+    if (status != ST_OK)
+        return status;
+    buffer_close(m->batch.logits_memory);
+    m->batch.logits_memory = bigger;
+    m->batch.logits = memory;
     m->batch.logits_rows = n_rows;
     return ST_OK;
 }
@@ -156,9 +161,15 @@ static enum status report_numeric(struct model *m, struct plan *p, const struct 
 
 static bool all_finite(const float *values, uint32_t n)
 {
-    float sum = 0.0f; /* x * 0 is 0 for every finite x: one branch-free pass */
-    for (uint32_t i = 0; i < n; i++)
+    float sums[8] = {0}, sum = 0.0f; /* x * 0 is 0 for every finite x: one branch-free pass */
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (uint32_t j = 0; j < 8; j++)
+            sums[j] += values[i + j] * 0.0f;
+    for (; i < n; i++)
         sum += values[i] * 0.0f;
+    for (uint32_t j = 0; j < 8; j++)
+        sum += sums[j];
     return sum == 0.0f;
 }
 
@@ -243,32 +254,6 @@ static bool goes_on(const struct model *m, const struct step_item *item)
             !tokenizer_is_eog(m->file->tokenizer, item->greedy[item->n_out - 1]));
 }
 
-/* Reads the logits of rows first to n - 1 that the executor left. Waits. *finite: numbers all. */
-static enum status read_fused_logits(const struct stepper *s, const struct step_row *rows,
-                                     uint32_t first, uint32_t n, bool *finite)
-{
-    struct model *m = s->m;
-    struct device *d = m->engine->device;
-    const uint32_t n_vocab = m->file->hparams.n_vocab;
-    const struct tensor t = plan_logits(m->fused_reads);
-    *finite = true;
-    enum status status = reserve_logits(m, n - first, s->e);
-    if (status == ST_OK)
-        status = queue_read(d, QUEUE_COMPUTE, t.buffer,
-                            t.offset + (uint64_t)first * n_vocab * sizeof(float), m->batch.logits,
-                            (uint64_t)(n - first) * n_vocab * sizeof(float), "logits", s->e);
-    enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? s->e : NULL);
-    if (status != ST_OK || waited != ST_OK)
-        return status != ST_OK ? status : waited;
-    for (uint32_t r = first; r < n && *finite; r++)
-        *finite = all_finite(m->batch.logits + (size_t)(r - first) * n_vocab, n_vocab);
-    for (uint32_t r = first; r < n && *finite; r++) {
-        s->items[rows[r].item].logits = m->batch.logits + (size_t)(r - first) * n_vocab;
-        s->items[rows[r].item].n_out = 1;
-    }
-    return ST_OK;
-}
-
 /* Several tokens for every item of `rows` in one launch, or one where rows at the end want logits.
  * *done is false when the executor does not take the call, or gives a result that is not a number:
  * step by step it has a name. */
@@ -276,12 +261,16 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
                              bool *done)
 {
     struct model *m = s->m;
+    const uint32_t n_vocab = m->file->hparams.n_vocab;
     *done = false;
     uint32_t n_greedy = n;
     while (n_greedy > 0 && rows[n_greedy - 1].output == ROW_LOGITS)
         n_greedy--;
-    if (!m->executor || n > m->executor->max_rows || (n_greedy < n && !m->executor->leaves_logits))
+    if (!m->executor || n > m->executor->max_rows)
         return ST_OK;
+    enum status status = reserve_logits(m, n - n_greedy, s->e);
+    if (status != ST_OK)
+        return status;
     uint32_t slots[STEP_MAX_ITEMS], positions[STEP_MAX_ITEMS];
     uint32_t n_tokens = n_greedy < n ? 1 : m->executor->max_tokens;
     token_id first[STEP_MAX_ITEMS], out[STEP_MAX_ITEMS * STEP_MAX_GREEDY];
@@ -294,8 +283,9 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
         if (r < n_greedy && item->n_greedy - item->n_out < n_tokens)
             n_tokens = item->n_greedy - item->n_out;
     }
-    const struct fused_call call = {n, n_tokens, slots, positions, first, out, found};
-    enum status status = m->executor->run(m->fused, &call, s->e);
+    const struct fused_call call = {n,   n_tokens, slots,        positions,      first,
+                                    out, found,    n - n_greedy, m->batch.logits};
+    status = m->executor->run(m->fused, &call, s->e);
     if (status == ST_TIMEOUT) {
         log_warn("one-launch decoding is off executor=%s reason=\"%s\"", m->executor->name,
                  s->e ? s->e->text : "");
@@ -309,14 +299,18 @@ static enum status run_fused(const struct stepper *s, const struct step_row *row
         return ST_OK;
     }
     bool finite = status == ST_OK && all_finite(found, n * n_tokens);
-    if (finite && n_greedy < n)
-        status = read_fused_logits(s, rows, n_greedy, n, &finite);
-    if (status != ST_OK || !finite)
+    for (uint32_t r = n_greedy; r < n && finite; r++)
+        finite = all_finite(call.logits + (size_t)(r - n_greedy) * n_vocab, n_vocab);
+    if (!finite)
         return status;
     for (uint32_t r = 0; r < n_greedy; r++) {
         struct step_item *item = &s->items[rows[r].item];
         for (uint32_t t = 0; t < n_tokens && goes_on(m, item); t++)
             item->greedy[item->n_out++] = out[r * n_tokens + t];
+    }
+    for (uint32_t r = n_greedy; r < n; r++) {
+        s->items[rows[r].item].logits = call.logits + (size_t)(r - n_greedy) * n_vocab;
+        s->items[rows[r].item].n_out = 1;
     }
     *done = true;
     return ST_OK;

@@ -74,13 +74,66 @@ static float highest_logit(const struct candidates *c)
 
 void candidates_weigh(struct candidates *c, float temperature)
 {
-    double highest = highest_logit(c);
+    const double highest = highest_logit(c);
+    double x[SAMPLE_EXP_BLOCK];
     c->total = 0.0;
-    for (uint32_t i = 0; i < c->count; i++) {
-        struct candidate *item = &c->items[i];
-        item->weight = sample_exp(((double)item->logit - highest) / temperature);
-        c->total += item->weight;
+    for (uint32_t first = 0; first < c->count; first += SAMPLE_EXP_BLOCK) {
+        const uint32_t left = c->count - first,
+                       n = left < SAMPLE_EXP_BLOCK ? left : SAMPLE_EXP_BLOCK;
+        for (uint32_t i = 0; i < SAMPLE_EXP_BLOCK; i++)
+            x[i] = i < n ? ((double)c->items[first + i].logit - highest) / temperature : -INFINITY;
+        sample_exp_block(x);
+        c->total += sample_sum_block(x);
+        for (uint32_t i = 0; i < n; i++)
+            c->items[first + i].weight = x[i];
     }
+}
+
+static bool behind(const struct candidate *a, const struct candidate *b)
+{
+    return a->logit < b->logit || (a->logit == b->logit && a->id > b->id);
+}
+
+/* Puts the last of a heap, whose root is out of place, on top. */
+static void lift_last(struct candidate *heap, uint32_t n)
+{
+    const struct candidate item = heap[0];
+    uint32_t at = 0;
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && behind(&heap[child + 1], &heap[child]))
+            child++;
+        if (!behind(&heap[child], &item))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = item;
+}
+
+void candidates_best(struct candidates *c, const float *logits, uint32_t n, uint32_t k)
+{
+    struct candidate *heap = c->items; /* of the best so far, the last of them first */
+    c->count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(logits[i] > (c->count == k ? heap[0].logit : -INFINITY)))
+            continue; /* ids ascend: one that equals the last comes behind it */
+        const struct candidate item = {.logit = logits[i], .id = (token_id)i};
+        uint32_t at = c->count < k ? c->count++ : 0;
+        if (at > 0) {
+            for (; at > 0 && item.logit <= heap[(at - 1) / 2].logit; at = (at - 1) / 2)
+                heap[at] = heap[(at - 1) / 2];
+            heap[at] = item;
+        } else {
+            heap[0] = item;
+            lift_last(heap, c->count);
+        }
+    }
+    for (uint32_t left = c->count; left > 1;) { /* the last goes to the end */
+        const struct candidate item = heap[0];
+        heap[0] = heap[--left];
+        heap[left] = item;
+        lift_last(heap, left);
+    }
+    c->sorted = true;
 }
 
 static void key_is_logit(struct candidates *c)
@@ -100,11 +153,24 @@ void candidates_top_k(struct candidates *c, uint32_t k)
     }
 }
 
+/* Drops what weighs less. */
+static void keep_weights(struct candidates *c, double least)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->items[i].weight >= least)
+            c->items[kept++] = c->items[i];
+    c->count = kept;
+}
+
 void candidates_top_p(struct candidates *c, float p)
 {
     candidates_weigh(c, 1.0f);
+    const double mass = p * c->total;
+    /* All that weigh less than this are half of what may be left out, at most. */
+    keep_weights(c, (c->total - mass) / (2.0 * c->count));
     key_is_logit(c);
-    keep_first(c, c->count, p * c->total);
+    keep_first(c, c->count, mass);
     c->sorted = true;
 }
 
@@ -124,16 +190,6 @@ void candidates_typical_p(struct candidates *c, float p)
     }
     keep_first(c, c->count, p * c->total);
     c->sorted = false;
-}
-
-/* Drops what weighs less. */
-static void keep_weights(struct candidates *c, double least)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < c->count; i++)
-        if (c->items[i].weight >= least)
-            c->items[kept++] = c->items[i];
-    c->count = kept;
 }
 
 void candidates_min_p(struct candidates *c, float p)

@@ -35,9 +35,13 @@ enum status logprobs_of(const float *logits, uint32_t n_vocab, token_id id, uint
     }
     if (highest == -INFINITY)
         return err_set(e, ST_NUMERIC, "all %u logits are -inf", n_vocab);
-    double sum = 0.0;
-    for (uint32_t i = 0; i < n_vocab; i++)
-        sum += sample_exp((double)logits[i] - (double)highest);
+    double sum = 0.0, x[SAMPLE_EXP_BLOCK];
+    for (uint32_t first = 0; first < n_vocab; first += SAMPLE_EXP_BLOCK) {
+        for (uint32_t i = 0; i < SAMPLE_EXP_BLOCK; i++)
+            x[i] = first + i < n_vocab ? (double)logits[first + i] - (double)highest : -INFINITY;
+        sample_exp_block(x);
+        sum += sample_sum_block(x);
+    }
     double log_sum = sample_log(sum) + (double)highest;
     out->logprob = (float)((double)logits[id] - log_sum);
     for (uint32_t i = 0; i < out->n_top; i++)

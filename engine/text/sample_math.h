@@ -6,6 +6,11 @@
 
 /* e^x; 0 for x under -700. x at most 700. */
 double sample_exp(double x);
+/* Each x becomes e^x, as by sample_exp. */
+#define SAMPLE_EXP_BLOCK 256
+void sample_exp_block(double x[SAMPLE_EXP_BLOCK]);
+/* The sum, in an order of its own. */
+double sample_sum_block(const double x[SAMPLE_EXP_BLOCK]);
 /* Natural logarithm of x, positive and normal. */
 double sample_log(double x);
 

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/text/sample_math.h"
 #include "engine/text/sampler_internal.h"
 
 #define MAX_VOCAB (1u << 24)
+#define LANES     8 /* numbers that are compared at once */
 
 struct sampler {
     struct sampler_params params; /* bias points to ours */
@@ -20,6 +22,7 @@ struct sampler {
     uint32_t n_window, window_at;
     float *adjusted;              /* [n_vocab] logits after bias, penalties and bans */
     struct candidate *candidates; /* [n_vocab] */
+    double *sums;                 /* [n_vocab / SAMPLE_EXP_BLOCK, rounded up] of weights */
     uint64_t state[4];            /* xoshiro256** */
     double mirostat_mu;
 };
@@ -127,7 +130,9 @@ enum status sampler_open(const struct sampler_params *p, uint32_t n_vocab, struc
     s->bias = mem_array(p->n_bias, sizeof *s->bias);
     s->adjusted = mem_array(n_vocab, sizeof *s->adjusted);
     s->candidates = mem_array(n_vocab, sizeof *s->candidates);
-    bool complete = s->bias != NULL && s->adjusted != NULL && s->candidates != NULL;
+    s->sums = mem_array(n_vocab / SAMPLE_EXP_BLOCK + 1, sizeof *s->sums);
+    bool complete =
+        s->bias != NULL && s->adjusted != NULL && s->candidates != NULL && s->sums != NULL;
     if (has_penalties(p)) {
         s->counts = mem_array(n_vocab, sizeof *s->counts);
         complete &= s->counts != NULL;
@@ -154,6 +159,7 @@ void sampler_close(struct sampler *s)
     if (s == NULL)
         return;
     mem_free(s->candidates);
+    mem_free(s->sums);
     mem_free(s->adjusted);
     mem_free(s->window);
     mem_free(s->counts);
@@ -201,20 +207,57 @@ static void adjust(struct sampler *s, const float *logits, const token_id *banne
     for (uint32_t i = 0; i < n_banned; i++)
         if (banned[i] >= 0 && (uint32_t)banned[i] < s->n_vocab)
             adjusted[banned[i]] = -INFINITY;
+    if (p->n_bias > 0 || s->counts != NULL)
+        for (uint32_t i = 0; i < s->n_vocab; i++)
+            adjusted[i] = fminf(adjusted[i], FLT_MAX);
 }
 
+/* In lanes, of which compilers make vectors; the index in a second pass. */
 static token_id arg_max(const float *logits, uint32_t n)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
+    float lanes[LANES], highest = -INFINITY;
+    uint32_t i = 0, best = 0;
+    for (uint32_t j = 0; j < LANES; j++)
+        lanes[j] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t j = 0; j < LANES; j++)
+            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
+    for (; i < n; i++)
+        highest = logits[i] > highest ? logits[i] : highest;
+    for (uint32_t j = 0; j < LANES; j++)
+        highest = lanes[j] > highest ? lanes[j] : highest;
+    while (best + 1 < n && logits[best] < highest)
+        best++;
     return (token_id)best;
+}
+
+/* Is some logit NaN or +inf? */
+static bool any_bad(const float *logits, uint32_t n)
+{
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bad |= !(logits[i] < INFINITY);
+    return bad != 0;
+}
+
+/* Is no token left out? */
+static bool takes_all(const struct sampler_params *p)
+{
+    return p->top_k == 0 && p->typical_p >= 1.0f && p->top_p >= 1.0f && p->min_p <= 0.0f;
+}
+
+/* All tokens that are not banned. */
+static void list_candidates(const struct sampler *s, struct candidates *c)
+{
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        if (s->adjusted[i] > -INFINITY)
+            c->items[c->count++] = (struct candidate){.logit = s->adjusted[i], .id = (token_id)i};
 }
 
 static token_id draw_mirostat(struct sampler *s, struct candidates *c)
 {
     const struct sampler_params *p = &s->params;
+    list_candidates(s, c);
     mirostat_truncate(c, p->mirostat, p->temperature, s->mirostat_mu, s->n_vocab);
     const struct candidate *picked = candidates_pick(c, uniform(s->state));
     double surprise = mirostat_surprise(c, picked);
@@ -222,11 +265,56 @@ static token_id draw_mirostat(struct sampler *s, struct candidates *c)
     return picked->id;
 }
 
+/* Weights of SAMPLE_EXP_BLOCK tokens from `first` on; banned ones, and those past the end, have
+ * none.
+ */
+static void weigh_block(const struct sampler *s, uint32_t first, float highest,
+                        double x[SAMPLE_EXP_BLOCK])
+{
+    const double inverse = 1.0 / (double)s->params.temperature;
+    const float *logits = s->adjusted + first;
+    const uint32_t left = s->n_vocab - first, n = left < SAMPLE_EXP_BLOCK ? left : SAMPLE_EXP_BLOCK;
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = ((double)logits[i] - (double)highest) * inverse;
+    for (uint32_t i = n; i < SAMPLE_EXP_BLOCK; i++)
+        x[i] = -INFINITY;
+    sample_exp_block(x);
+}
+
+/* From all tokens by their weights, which are summed by blocks and not kept. */
+static token_id draw_any(struct sampler *s, token_id best)
+{
+    const float highest = s->adjusted[best];
+    double x[SAMPLE_EXP_BLOCK], total = 0.0, sum = 0.0;
+    uint32_t n = 0, block = 0;
+    for (uint32_t first = 0; first < s->n_vocab; first += SAMPLE_EXP_BLOCK) {
+        weigh_block(s, first, highest, x);
+        s->sums[n] = sample_sum_block(x);
+        total += s->sums[n++];
+    }
+    const double target = uniform(s->state) * total;
+    while (block + 1 < n && sum + s->sums[block] <= target)
+        sum += s->sums[block++];
+    weigh_block(s, block * SAMPLE_EXP_BLOCK, highest, x);
+    token_id last = best; /* where rounding leaves none */
+    for (uint32_t i = 0; i < SAMPLE_EXP_BLOCK; i++) {
+        if (x[i] == 0.0)
+            continue;
+        last = (token_id)(block * SAMPLE_EXP_BLOCK + i);
+        sum += x[i];
+        if (sum > target)
+            break;
+    }
+    return last;
+}
+
 static token_id draw_chain(struct sampler *s, struct candidates *c)
 {
     const struct sampler_params *p = &s->params;
-    if (p->top_k > 0 && (uint32_t)p->top_k < c->count)
-        candidates_top_k(c, (uint32_t)p->top_k);
+    if (p->top_k > 0 && (uint32_t)p->top_k < s->n_vocab)
+        candidates_best(c, s->adjusted, s->n_vocab, (uint32_t)p->top_k);
+    else
+        list_candidates(s, c);
     if (p->typical_p < 1.0f)
         candidates_typical_p(c, p->typical_p);
     if (p->top_p < 1.0f)
@@ -241,7 +329,8 @@ enum status sampler_draw(struct sampler *s, const float *logits, const token_id 
                          uint32_t n_banned, uint32_t n_logprobs, struct sample *out, struct err *e)
 {
     enum status status = ST_OK;
-    for (uint32_t i = 0; i < s->n_vocab; i++)
+    const bool bad = any_bad(logits, s->n_vocab);
+    for (uint32_t i = 0; bad && i < s->n_vocab; i++)
         if (!(logits[i] < INFINITY))
             return err_set(e, ST_NUMERIC, "logit %u of %u is %g", i, s->n_vocab, (double)logits[i]);
     adjust(s, logits, banned, n_banned);
@@ -250,11 +339,9 @@ enum status sampler_draw(struct sampler *s, const float *logits, const token_id 
         return err_set(e, ST_INVALID, "all %u tokens are banned", s->n_vocab);
     if (s->params.temperature > 0.0f) {
         struct candidates c = {.items = s->candidates};
-        for (uint32_t i = 0; i < s->n_vocab; i++)
-            if (s->adjusted[i] > -INFINITY)
-                c.items[c.count++] =
-                    (struct candidate){.logit = fminf(s->adjusted[i], FLT_MAX), .id = (token_id)i};
-        id = s->params.mirostat > 0 ? draw_mirostat(s, &c) : draw_chain(s, &c);
+        id = s->params.mirostat > 0  ? draw_mirostat(s, &c)
+             : takes_all(&s->params) ? draw_any(s, id)
+                                     : draw_chain(s, &c);
     }
     if (n_logprobs != SAMPLER_NO_LOGPROBS)
         status = logprobs_of(logits, s->n_vocab, id, n_logprobs, out, e);

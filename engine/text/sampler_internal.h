@@ -22,6 +22,8 @@ struct candidates {
 
 /* weight = exp((logit - highest) / temperature), and their sum. */
 void candidates_weigh(struct candidates *c, float temperature);
+/* Those of the k highest (k >= 1) of logits[n], room for k; -inf is none. Sorted. */
+void candidates_best(struct candidates *c, const float *logits, uint32_t n, uint32_t k);
 /* The k best (k >= 1), sorted. */
 void candidates_top_k(struct candidates *c, uint32_t k);
 /* The fewest of highest probability whose probabilities sum to at least p, sorted. */

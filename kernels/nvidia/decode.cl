@@ -21,7 +21,7 @@
  * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DN_GROUPS=8 -DMAX_SLOTS=64 -DMAX_K=512
  * -DMAX_SPLITS=8 -DTEAM=0
  * -DTYPE_A=2 -DTYPE_B=14 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192 -DAT_Q=16384
- * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
+ * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360 -DAT_LOGITS=4194304.
  */
 #define NUMBERS_ARE_HALVES 0
 #include "nvidia/decode_dot.h"
@@ -35,9 +35,10 @@ KERNEL(THREADS) void decode(DECODE_ARGS)
     struct ctx c = DECODE_CONTEXT(1);
     keep_rows(&c, p);
     group_barrier();
+    begin_times(&c);
     if (p.n_tokens == 0) {
         arrive(&c);
-        wait_all(&c);
+        wait_all(&c, DECODE_OUTPUT);
     }
     for (uint t = 0; t < p.n_tokens; t++) {
         struct share s;
@@ -46,7 +47,7 @@ KERNEL(THREADS) void decode(DECODE_ARGS)
             if (!run_layer(&c, l, &s))
                 return;
         head_phase(&c, &s);
-        if (!wait_all(&c))
+        if (!wait_all(&c, DECODE_OUTPUT))
             return;
         next_tokens(&c, t);
     }

@@ -9,10 +9,12 @@
 #if defined(__OPENCL_C_VERSION__) || defined(__OPENCL_VERSION__)
 typedef ulong decode_place;
 typedef uint decode_uint;
+typedef ulong decode_ulong;
 #else
 #include <stdint.h>
 typedef uint64_t decode_place;
 typedef uint32_t decode_uint;
+typedef uint64_t decode_ulong;
 #endif
 
 #define DECODE_ARENAS    4 /* buffers that weights, and cells, may lie in */
@@ -50,10 +52,34 @@ struct decode_settings {
     float eps, embed_scale;
 };
 
+/* The phases whose times are kept: those of a layer, then the head. */
+enum decode_phase {
+    DECODE_QKV,
+    DECODE_ATTENTION,
+    DECODE_O,
+    DECODE_GATE_UP,
+    DECODE_DOWN,
+    DECODE_OUTPUT,
+    DECODE_PHASES
+};
+
+/* Cycles of one kind of phase in a launch, of one compute unit. */
+struct decode_cycles {
+    decode_ulong total;
+    decode_uint least, most;
+};
+
+/* What a launch took, as its first group sees it: from one meeting of the groups to the next. */
+struct decode_times {
+    decode_ulong start_ns, end_ns; /* of the device's timer */
+    struct decode_cycles phases[DECODE_PHASES];
+};
+
 /* Of one launch. Without tokens the groups only meet. */
 struct decode_params {
     struct decode_settings settings;
     decode_uint n_rows, n_tokens;
+    decode_uint timed;                 /* not 0: decode_times are kept */
     decode_uint arrivals;              /* what the counter of arrivals stands at */
     decode_uint first[DECODE_ROWS];    /* token that goes in first */
     decode_uint position[DECODE_ROWS]; /* of that token */
@@ -65,7 +91,8 @@ struct decode_params {
 #define DECODE_DEAD    1  /* not 0: groups waited in vain, results are void */
 #define DECODE_TOKENS  16 /* [row][DECODE_AHEAD]: arg-max after each token */
 #define DECODE_FOUND   (DECODE_TOKENS + DECODE_ROWS * DECODE_AHEAD) /* its logit, a float */
-#define DECODE_BEST    (DECODE_FOUND + DECODE_ROWS * DECODE_AHEAD) /* [row][group] {logit, index} */
+#define DECODE_TIMES   (DECODE_FOUND + DECODE_ROWS * DECODE_AHEAD) /* struct decode_times */
+#define DECODE_BEST    (DECODE_TIMES + sizeof(struct decode_times) / 4) /* [row][group] {logit, index} */
 #define DECODE_CONTROL (DECODE_BEST + 2 * DECODE_ROWS * DECODE_GROUPS)
 
 #endif

@@ -3,9 +3,9 @@
  *
  * Defined by the host, for all of them: THREADS N_LAYER N_EMBD N_FF N_HEAD N_HEAD_KV HEAD_DIM N_ROT
  * N_CTX N_VOCAB N_GROUPS MAX_K MAX_SPLITS TYPE_A TYPE_B TYPE_C (255: none) OP_DTYPE (of the embedding)
- * and the offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H of arrays with a row for each
- * sequence; by the kernel's file: NUMBERS_ARE_HALVES, and FEEDERS, the items beside the THREADS that feed
- * rings (decode_ring.h). Sources: Su et al. 2021 (rotation).
+ * and the offsets in the work buffer AT_X AT_XB AT_Q AT_ATT AT_PARTS AT_H AT_LOGITS of arrays with a row
+ * for each sequence; by the kernel's file: NUMBERS_ARE_HALVES, and FEEDERS, the items beside the THREADS
+ * that feed rings (decode_ring.h). Sources: Su et al. 2021 (rotation).
  */
 #ifndef OINFER_KERNELS_DECODE_COMMON_H
 #define OINFER_KERNELS_DECODE_COMMON_H
@@ -54,6 +54,7 @@ struct ctx {
     uint target; /* arrivals to wait for */
     uint turn;   /* of the two words that tell the group what its first item saw */
     uint n_rows; /* sequences */
+    uint timed;  /* not 0: times of the phases are kept */
     __local uchar *body;
     __local float *floats;
     __local uint *words; /* [DECODE_WORDS] */
@@ -83,17 +84,19 @@ struct ctx {
      p.arrivals,                                                                                  \
      0,                                                                                           \
      rows_,                                                                                       \
+     p.timed,                                                                                     \
      body,                                                                                        \
      floats,                                                                                      \
      words}
 
 /* Words in local memory: two for waits in turn; of each row its token, position and slot; not 0 when
- * the groups did not meet. */
-#define DECODE_WORDS   (3 + 3 * DECODE_ROWS)
+ * the groups did not meet; the clock at the last meeting. */
+#define DECODE_WORDS   (4 + 3 * DECODE_ROWS)
 #define ROW_TOKEN(r)   (2 + (r))
 #define ROW_POSITION(r) (2 + DECODE_ROWS + (r))
 #define ROW_SLOT(r)    (2 + 2 * DECODE_ROWS + (r))
 #define WORD_LOST      (2 + 3 * DECODE_ROWS)
+#define WORD_CLOCK     (3 + 3 * DECODE_ROWS)
 
 /* ---- places, and numbers that other groups wrote ---- */
 
@@ -168,6 +171,64 @@ PTX_INLINE float fresh(const __global float *p)
     return v;
 }
 
+/* ---- times ---- */
+
+/* Cycles of this compute unit. */
+PTX_INLINE uint clock_now(void)
+{
+    uint v;
+    __asm__ volatile("mov.u32 %0, %%clock;" : "=r"(v) : : "memory");
+    return v;
+}
+
+PTX_INLINE ulong timer_ns(void)
+{
+    ulong v;
+    __asm__ volatile("mov.u64 %0, %%globaltimer;" : "=l"(v) : : "memory");
+    return v;
+}
+
+PTX_INLINE __global struct decode_times *times_of(const struct ctx *c)
+{
+    return (__global struct decode_times *)(c->control + DECODE_TIMES);
+}
+
+PTX_INLINE void begin_times(const struct ctx *c)
+{
+    if (c->timed == 0 || c->group != 0 || c->thread != 0)
+        return;
+    __global struct decode_times *times = times_of(c);
+    for (uint i = 0; i < DECODE_PHASES; i++) {
+        times->phases[i].total = 0;
+        times->phases[i].least = 0xFFFFFFFF;
+        times->phases[i].most = 0;
+    }
+    times->start_ns = timer_ns();
+    c->words[WORD_CLOCK] = clock_now();
+}
+
+/* The groups have met after a phase; of the first item of the first group. */
+PTX_INLINE void note_phase(const struct ctx *c, enum decode_phase phase)
+{
+    __global struct decode_cycles *cycles = &times_of(c)->phases[phase];
+    const uint now = clock_now(), spent = now - c->words[WORD_CLOCK];
+    c->words[WORD_CLOCK] = now;
+    __asm__ volatile("red.relaxed.gpu.global.add.u64 [%0], %1;"
+                     :
+                     : "l"(&cycles->total), "l"((ulong)spent)
+                     : "memory");
+    __asm__ volatile("red.relaxed.gpu.global.min.u32 [%0], %1;"
+                     :
+                     : "l"(&cycles->least), "r"(spent)
+                     : "memory");
+    __asm__ volatile("red.relaxed.gpu.global.max.u32 [%0], %1;"
+                     :
+                     : "l"(&cycles->most), "r"(spent)
+                     : "memory");
+    if (phase == DECODE_OUTPUT)
+        times_of(c)->end_ns = timer_ns();
+}
+
 /* ---- the groups meet ---- */
 
 /* All stores of the group so far are seen by whoever waited for this arrival. */
@@ -192,8 +253,9 @@ PTX_INLINE void forget_derived(struct ctx *c)
     __asm__ volatile("mov.u32 %0, %0;" : "+r"(c->group));
 }
 
-/* Waits until all groups have arrived as often as this one. False: they did not come. */
-PTX_INLINE bool wait_all(struct ctx *c)
+/* Waits until all groups have arrived as often as this one, at the end of a phase. False: they did not
+ * come. */
+PTX_INLINE bool wait_all(struct ctx *c, const enum decode_phase phase)
 {
     forget_derived(c);
     __local uint *word = c->words + c->turn;
@@ -216,6 +278,8 @@ PTX_INLINE bool wait_all(struct ctx *c)
             *(volatile __global uint *)(c->control + DECODE_DEAD) = 1;
             *(volatile __local uint *)(c->words + WORD_LOST) = 1;
         }
+        if (c->timed != 0 && c->group == 0)
+            note_phase(c, phase);
         *word = dead;
     }
     group_barrier_all();
@@ -276,6 +340,12 @@ PTX_INLINE void put_best(const struct ctx *c, uint row, float best, uint index)
         (__global float *)(c->control + DECODE_BEST) + 2 * (row * DECODE_GROUPS + c->group);
     out[0] = best;
     out[1] = as_float(index);
+}
+
+/* Leaves logit i of a row for the host. */
+PTX_INLINE void put_logit(const struct ctx *c, uint row, uint i, float logit)
+{
+    ((__global float *)(c->work + AT_LOGITS))[row * N_VOCAB + i] = logit;
 }
 
 /* Each row's next token is the best of all groups; 0 when no logit is a number. Positions move on. */

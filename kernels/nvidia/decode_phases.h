@@ -68,6 +68,8 @@ PTX_INLINE void head_phase(struct ctx *c, struct share *s)
     for (uint i = c->thread; i < (s->cut.g1 - s->cut.g0) * 4; i += THREADS) {
         const uint row = s->cut.g0 * 4 + i;
         const float logit = scale * row_sum(c, N_EMBD, &s->cut, i / 4, i % 4);
+        if (row < N_VOCAB)
+            put_logit(c, 0, row, logit);
         if (row < N_VOCAB && better(logit, row, best, index)) {
             best = logit;
             index = row;
@@ -98,10 +100,10 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
     qkv_phase(c, layer, l == 0, s);
 
     begin_linear(c, &layer->o, 1, Q_ROWS, EMBD_GROUPS, 1, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_QKV))
         return false;
     run_attention(c, layer, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_ATTENTION))
         return false;
     stage_attention(c);
     group_barrier();
@@ -109,12 +111,12 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
     add_to_x(c, Q_ROWS, s);
 
     begin_linear(c, &layer->gate_up, 1, N_EMBD, FF_GROUPS, 2, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_O))
         return false;
     gate_up_phase(c, layer, s);
 
     begin_linear(c, &layer->down, 1, N_FF, EMBD_GROUPS, 1, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_GATE_UP))
         return false;
     stage_plain(c, N_FF, (const __global ushort *)(c->work + AT_H));
     group_barrier();
@@ -125,7 +127,7 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
         begin_linear(c, layer[1].qkv, DECODE_QKV_PARTS, N_EMBD, QKV_GROUPS, 1, s);
     else
         begin_linear(c, &c->head->head, 1, N_EMBD, HEAD_GROUPS, 1, s);
-    return wait_all(c);
+    return wait_all(c, DECODE_DOWN);
 }
 
 #endif

@@ -4,7 +4,7 @@
  * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DMAX_SLOTS=64 -DMAX_K=512
  * -DMAX_SPLITS=8 -DTEAM=0 -DN_GROUPS=8
  * -DLOCAL_BYTES=98304 -DTYPE_A=1 -DTYPE_B=255 -DTYPE_C=255 -DOP_DTYPE=14 -DAT_X=0 -DAT_XB=8192 -DAT_Q=16384
- * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360.
+ * -DAT_ATT=32768 -DAT_PARTS=65536 -DAT_H=655360 -DAT_LOGITS=4194304.
  */
 #define NUMBERS_ARE_HALVES FLOATS /* blocks of int8 round more than bfloat16 does */
 #include "nvidia/decode_ring.h"
@@ -32,9 +32,10 @@ KERNEL(THREADS + FEEDERS) void decode_ring(DECODE_ARGS)
         feed_all(&c, &s.rings, p.n_tokens);
         return;
     }
+    begin_times(&c);
     if (p.n_tokens == 0) {
         arrive(&c);
-        wait_all(&c);
+        wait_all(&c, DECODE_OUTPUT);
     }
     for (uint t = 0; t < p.n_tokens; t++) {
         begin_linear(&c, c.layers->qkv, DECODE_QKV_PARTS, N_EMBD, QKV_GROUPS, 1, &s);
@@ -42,7 +43,7 @@ KERNEL(THREADS + FEEDERS) void decode_ring(DECODE_ARGS)
             if (!run_layer(&c, l, &s))
                 return;
         head_phase(&c, &s);
-        if (!wait_all(&c))
+        if (!wait_all(&c, DECODE_OUTPUT))
             return;
         next_tokens(&c, t);
     }

@@ -7,7 +7,7 @@
  * Checked with: -DTHREADS=384 -DN_LAYER=2 -DN_EMBD=256 -DN_FF=512 -DN_HEAD=4 -DN_HEAD_KV=2
  * -DHEAD_DIM=64 -DN_ROT=64 -DN_CTX=256 -DN_VOCAB=1000 -DN_GROUPS=8 -DMAX_SLOTS=20 -DMAX_K=512 -DMAX_SPLITS=8
  * -DMAX_ROWS=16 -DMAX_SLICE=256 -DTYPE_A=2 -DTYPE_B=1 -DTYPE_C=255 -DOP_DTYPE=14
- * -DAT_X=0 -DAT_XB=32768 -DAT_Q=65536 -DAT_ATT=131072 -DAT_PARTS=262144 -DAT_H=2621440
+ * -DAT_X=0 -DAT_XB=32768 -DAT_Q=65536 -DAT_ATT=131072 -DAT_PARTS=262144 -DAT_H=2621440 -DAT_LOGITS=4194304
  * -DAT_SQUARES=2686976 -DTEAM=4.
  */
 #define NUMBERS_ARE_HALVES 1
@@ -88,6 +88,8 @@ PTX_INLINE void head_phase(struct ctx *c, struct share *s)
             const uint at = s->i0 * TILE_ROWS + i;
             const float logit =
                 scale * tile_sum(c, N_EMBD, s, i / TILE_ROWS, row, i % TILE_ROWS);
+            if (at < N_VOCAB)
+                put_logit(c, row, at, logit);
             if (at < N_VOCAB && better(logit, at, best, index)) {
                 best = logit;
                 index = at;
@@ -108,21 +110,21 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
     qkv_phase(c, layer, l == 0, s);
 
     begin_linear(c, &layer->o, 1, Q_ROWS, EMBD_TILES, false, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_QKV))
         return false;
     attention_phase(c, layer);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_ATTENTION))
         return false;
     run_linear(c, &layer->o, 1, Q_ROWS, false, INPUT_ATTENTION, 0, s);
     add_to_x(c, Q_ROWS, layer->ffn_norm, s);
 
     begin_linear(c, &layer->gate_up, 1, N_EMBD, FF_TILES, true, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_O))
         return false;
     gate_up_phase(c, layer, s);
 
     begin_linear(c, &layer->down, 1, N_FF, EMBD_TILES, false, s);
-    if (!wait_all(c))
+    if (!wait_all(c, DECODE_GATE_UP))
         return false;
     run_linear(c, &layer->down, 1, N_FF, false, INPUT_H, 0, s);
     add_to_x(c, N_FF, l + 1 < N_LAYER ? layer[1].attn_norm : c->head->output_norm, s);
@@ -131,7 +133,7 @@ PTX_INLINE bool run_layer(struct ctx *c, uint l, struct share *s)
         begin_linear(c, layer[1].qkv, DECODE_QKV_PARTS, N_EMBD, QKV_TILES, false, s);
     else
         begin_linear(c, &c->head->head, 1, N_EMBD, HEAD_TILES, false, s);
-    return wait_all(c);
+    return wait_all(c, DECODE_DOWN);
 }
 
 KERNEL(THREADS) void decode_rows(DECODE_ARGS)
@@ -142,9 +144,10 @@ KERNEL(THREADS) void decode_rows(DECODE_ARGS)
     struct ctx c = DECODE_CONTEXT(MAX_ROWS == 1 ? 1 : min(p.n_rows, (uint)MAX_ROWS));
     keep_rows(&c, p);
     group_barrier();
+    begin_times(&c);
     if (p.n_tokens == 0) {
         arrive(&c);
-        wait_all(&c);
+        wait_all(&c, DECODE_OUTPUT);
     }
     for (uint t = 0; t < p.n_tokens; t++) {
         struct share s;
@@ -153,7 +156,7 @@ KERNEL(THREADS) void decode_rows(DECODE_ARGS)
             if (!run_layer(&c, l, &s))
                 return;
         head_phase(&c, &s);
-        if (!wait_all(&c))
+        if (!wait_all(&c, DECODE_OUTPUT))
             return;
         next_tokens(&c, t);
     }

@@ -90,7 +90,8 @@ static enum status continue_sampled(struct run *r, uint32_t n_predict, const flo
     const struct tokenizer *t = model_file_tokenizer(r->loaded.file);
     while (r->n_generated < n_predict) {
         struct sample sample;
-        enum status status = sampler_draw(r->sampler, logits, NULL, 0, 0, &sample, e);
+        enum status status =
+            sampler_draw(r->sampler, logits, NULL, 0, SAMPLER_NO_LOGPROBS, &sample, e);
         if (status != ST_OK)
             return status;
         if (tokenizer_is_eog(t, sample.id))

@@ -4,11 +4,12 @@
  * launch decoded must be among the best under the stepwise logits at their place (the two round
  * differently, so that near ties may part), and the cells that it wrote must give the same logits
  * as cells written stepwise. The same for several sequences in the same steps, each with its own
- * prompt. Decoded again and again while other threads take the CPUs away at
- * any moment, the tokens stay the same: no group runs ahead of what another still reads. A CPU that
- * has such an executor has it for every model.
- *   test_fused [--device TEXT] [--dtype NAME]   only devices whose name or platform contains TEXT,
- *                                               only models of that dtype
+ * prompt; and for logits of several sequences, some of which want tokens instead, that are read
+ * after one launch. The rows of measured kernels sum to the time that the queue was busy, and a
+ * GPU's launch is divided into its phases. Decoded again and again while other threads take the
+ * CPUs away at any moment, the tokens stay the same: no group runs ahead of what another still
+ * reads. A CPU that has such an executor has it for every model. test_fused [--device TEXT]
+ * [--dtype NAME]   only devices whose name or platform contains TEXT, only models of that dtype
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -236,6 +237,93 @@ static void compare_sequence(struct loaded *fused, struct loaded *stepwise, uint
     assert_true(error <= NMSE_BOUND);
 }
 
+/* All sequences in one step, those of odd number for logits, the others for a token; which must be
+ * what the stepwise model, whose sequence 0 is used, says after the same tokens. */
+static void compare_mixed(struct loaded *fused, struct loaded *stepwise, const struct sequence *s,
+                          uint32_t n, uint32_t n_vocab, const char *label)
+{
+    struct err e = {0};
+    struct step_item items[MAX_TOGETHER], item;
+    double worst_error = 0;
+    float worst = 0.0f;
+    for (uint32_t i = 0; i < n; i++) {
+        session_rewind(fused->sessions[i], s[i].n_prompt + N_DECODED - 1);
+        items[i] = (struct step_item){.session = fused->sessions[i],
+                                      .tokens = &s[i].out[N_DECODED - 1],
+                                      .n_tokens = 1,
+                                      .want = i % 2 ? STEP_LOGITS : STEP_GREEDY,
+                                      .n_greedy = 1};
+    }
+    if (model_step(fused->model, items, n, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    for (uint32_t i = 0; i < n; i++) {
+        session_rewind(stepwise->sessions[0], 0);
+        feed(stepwise, 0, s[i].prompt, s[i].n_prompt, &item);
+        feed(stepwise, 0, s[i].out, N_DECODED, &item);
+        assert_int_equal(items[i].n_out, 1);
+        if (i % 2) {
+            const double error = nmse(items[i].logits, item.logits, n_vocab);
+            worst_error = error > worst_error ? error : worst_error;
+        } else {
+            const float share = share_below_best(item.logits, n_vocab, items[i].greedy[0]);
+            worst = share > worst ? share : worst;
+        }
+    }
+    printf("%s: mixed, worst %.4f below; logits NMSE %.2e\n", label, (double)worst, worst_error);
+    assert_true(worst <= SHARE);
+    assert_true(worst_error <= NMSE_BOUND);
+}
+
+/* Decodes once more with measuring on; the rows must sum to the time the queue was busy. */
+static void check_timings(struct loaded *l, const struct sequence *s, uint32_t n_layer,
+                          const char *label)
+{
+    struct err e = {0};
+    struct prof_report report = {0};
+    char line[256] = "";
+    uint64_t sum_ns = 0, phases_ns = 0, other_ns = 0;
+    uint32_t n_phases = 0;
+    struct step_item item;
+    assert_int_equal(engine_profile(l->engine, true, &e), ST_OK);
+    session_rewind(l->sessions[0], s->n_prompt);
+    item = (struct step_item){.session = l->sessions[0],
+                              .tokens = s->out,
+                              .n_tokens = 1,
+                              .want = STEP_GREEDY,
+                              .n_greedy = STEP_MAX_GREEDY};
+    if (model_step(l->model, &item, 1, &e) != ST_OK ||
+        engine_collect(l->engine, &report, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(engine_profile(l->engine, false, &e), ST_OK);
+    for (uint32_t i = 0; i < report.n_rows; i++) {
+        const struct prof_row *row = &report.rows[i];
+        sum_ns += row->total_ns;
+        assert_true(row->calls > 0 && row->min_ns <= row->total_ns / row->calls + 1 &&
+                    (row->max_ns + 1) * row->calls >= row->total_ns);
+        if (strcmp(row->variant, "one_launch") != 0)
+            continue;
+        if (strcmp(row->name, "decode") == 0) {
+            other_ns = row->total_ns;
+            continue;
+        }
+        const uint32_t n = strcmp(row->name, "head") == 0 ? 1 : n_layer;
+        assert_true(row->calls % n == 0 && row->calls / n >= item.n_out);
+        assert_true(row->bytes > 0);
+        phases_ns += row->total_ns;
+        n_phases++;
+    }
+    assert_true(model_plan_line(l->model, 1, 0, line, sizeof line));
+    const bool on_gpu = strstr(line, "one_launch_nvidia") != NULL;
+    printf("%s: rows %.3f ms, busy %.3f ms, phases %.3f ms, the rest of the launches %.3f ms\n",
+           label, (double)sum_ns / 1e6, (double)report.compute_busy_ns / 1e6,
+           (double)phases_ns / 1e6, (double)other_ns / 1e6);
+    assert_true((double)sum_ns >= 0.98 * (double)report.compute_busy_ns &&
+                (double)sum_ns <= 1.02 * (double)report.compute_busy_ns);
+    assert_int_equal(n_phases, on_gpu ? 6 : 0);
+    if (on_gpu)
+        assert_true(phases_ns > other_ns);
+}
+
 static void compare(const struct device_list *devices, uint32_t index, const struct model_file *f,
                     const char *dtype, uint32_t n_prompt, uint32_t n_sequences)
 {
@@ -255,6 +343,11 @@ static void compare(const struct device_list *devices, uint32_t index, const str
         snprintf(label, sizeof label, "%s, %s, sequence %u of %u",
                  device_list_at(devices, index)->name, dtype, i + 1, n_sequences);
         compare_sequence(&fused, &stepwise, i, &s[i], n_vocab, label);
+        if (i + 1 < n_sequences)
+            continue;
+        if (n_sequences > 1)
+            compare_mixed(&fused, &stepwise, s, n_sequences, n_vocab, label);
+        check_timings(&fused, &s[0], model_file_info(f)->n_layer, label);
     }
     unload(&fused);
     unload(&stepwise);

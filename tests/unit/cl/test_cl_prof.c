@@ -104,6 +104,64 @@ static void sums(struct device *d)
     buffer_close(b);
 }
 
+/* Parts get rows, at most the launch's time; the launch keeps the rest. One that was collected
+ * stays whole. */
+static void divided(struct device *d)
+{
+    struct buffer *b = NULL;
+    if (device_is_host(d))
+        return;
+    assert_ok(buffer_open(d, 4096, BUFFER_IO, "x", &b, NULL));
+    start(d);
+    struct kernel *k = open_work(d, b, 100);
+    for (int part_ns = 1; part_ns < 2000000000; part_ns *= 1000) {
+        const struct prof_row parts[2] = {
+            {.name = "a",
+             .variant = "p",
+             .calls = 4,
+             .total_ns = 4,
+             .min_ns = 1,
+             .max_ns = 1,
+             .bytes = 48},
+            {.name = "b", .variant = "p", .calls = 1, .total_ns = (uint64_t)part_ns, .bytes = 8}};
+        memset(&report, 0, sizeof report);
+        assert_ok(kernel_launch(k, one, one, "first", "plain", 64, 0, NULL));
+        assert_ok(kernel_launch(k, one, one, "work", "plain", 64, 32, NULL));
+        assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+        prof_divide(d, parts, 2);
+        assert_ok(prof_collect(d, &report, NULL));
+        assert_int_equal(report.n_rows, 4);
+        assert_int_equal(report.launches, 2);
+        assert_int_equal(find_row("first")->bytes, 64);
+        assert_int_equal(find_row("a")->calls, 4);
+        assert_int_equal(find_row("a")->bytes, 48);
+        assert_int_equal(find_row("work")->bytes, 8);
+        assert_int_equal(find_row("work")->flops, 32);
+        uint64_t sum_ns = 0;
+        for (uint32_t i = 0; i < report.n_rows; i++)
+            sum_ns += report.rows[i].total_ns;
+        assert_in_range(sum_ns + 2, report.compute_busy_ns, report.compute_busy_ns + 4);
+        if (part_ns == 1)
+            assert_in_range(find_row("b")->total_ns, 0,
+                            1); /* 0 where the driver's clock is coarse */
+        else if (part_ns >= 1000000000)
+            assert_in_range(find_row("work")->total_ns, 0, 2);
+        prof_divide(d, parts, 2);
+        memset(&report, 0, sizeof report);
+        assert_ok(prof_collect(d, &report, NULL));
+        assert_int_equal(report.n_rows, 0);
+    }
+    assert_ok(prof_enable(d, false, NULL));
+    kernel_close(k);
+    buffer_close(b);
+}
+
+static void test_divided(void **state)
+{
+    (void)state;
+    test_each_device(divided);
+}
+
 static void test_sums(void **state)
 {
     (void)state;
@@ -259,7 +317,7 @@ int main(void)
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_sums),
         cmocka_unit_test(test_overlap),   cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_backwards), cmocka_unit_test(test_many_launches),
-        cmocka_unit_test(test_switching),
+        cmocka_unit_test(test_switching), cmocka_unit_test(test_divided),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }

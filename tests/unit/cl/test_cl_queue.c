@@ -171,6 +171,39 @@ static void staging(struct device *d)
     free(to);
 }
 
+/* Copied to and from, also after the queues were made anew; in the account while it is open. */
+static void pinned(struct device *d)
+{
+    struct buffer *a = NULL, *p = NULL;
+    void *memory = NULL;
+    const uint64_t used = device_memory(d).used_bytes;
+    assert_ok(buffer_open_pinned(d, 1000, "p", &p, &memory, NULL));
+    assert_non_null(memory);
+    assert_ok(buffer_open(d, 1000, BUFFER_IO, "a", &a, NULL));
+    for (int round = 0; round < 3; round++) {
+        memset(memory, 40 + round, 1000);
+        assert_ok(queue_write(d, QUEUE_COMPUTE, a, 0, memory, 1000, "up", NULL));
+        assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+        memset(memory, 0, 1000);
+        assert_ok(prof_enable(d, round % 2 == 0, NULL));
+        assert_ok(queue_read(d, QUEUE_COMPUTE, a, 1, (char *)memory + 1, 998, "down", NULL));
+        assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+        const char *bytes = memory;
+        assert_true(bytes[0] == 0 && bytes[1] == 40 + round && bytes[998] == 40 + round &&
+                    bytes[999] == 0);
+    }
+    assert_ok(prof_enable(d, false, NULL));
+    buffer_close(a);
+    buffer_close(p);
+    assert_int_equal(device_memory(d).used_bytes, used);
+}
+
+static void test_pinned(void **state)
+{
+    (void)state;
+    each_device_and_as_gpu(pinned);
+}
+
 static void test_staging(void **state)
 {
     (void)state;
@@ -530,14 +563,14 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_staging),      cmocka_unit_test(test_staging_of_files),
-        cmocka_unit_test(test_too_much),     cmocka_unit_test(test_too_large_images),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_intel_limit),
-        cmocka_unit_test(test_alignment),    cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_sleeping),     cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_closed_early),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_staging),     cmocka_unit_test(test_staging_of_files),
+        cmocka_unit_test(test_pinned),      cmocka_unit_test(test_too_large_images),
+        cmocka_unit_test(test_too_much),    cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_intel_limit), cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_sleeping),
+        cmocka_unit_test(test_lost),        cmocka_unit_test(test_closed_early),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }

@@ -21,11 +21,14 @@ static struct model_file *file;
 static struct model *model;
 static uint32_t calls;
 
-/* What the executors below say: the plan's own tokens, with `off` added, and found as it is. */
+/* What the executors below say: the plan's own tokens, with `off` added, found as it is, and the
+ * plan's own logits, those of another position where `other` is set. */
 static struct {
     token_id tokens[2];
     token_id off;
     float found;
+    float *logits, *others;
+    bool other;
 } answer;
 
 static enum status run_answer(struct fused_plan *f, const struct fused_call *call, struct err *e)
@@ -37,6 +40,9 @@ static enum status run_answer(struct fused_plan *f, const struct fused_call *cal
         call->out[t] = answer.tokens[t] + answer.off;
         call->found[t] = answer.found;
     }
+    if (call->n_logits > 0)
+        memcpy(call->logits, answer.other ? answer.others : answer.logits,
+               model_file_info(file)->n_vocab * sizeof *call->logits);
     return ST_OK;
 }
 
@@ -53,16 +59,22 @@ static void close_nothing(struct fused_plan *f)
     (void)f;
 }
 
-static const struct fused_executor tokens_only = {
+static const struct fused_executor answering = {
     .name = "answer", .max_rows = 1, .max_tokens = 2, .run = run_answer, .close = close_nothing};
-static const struct fused_executor with_logits = {.name = "answer with logits",
-                                                  .max_rows = 1,
-                                                  .max_tokens = 2,
-                                                  .leaves_logits = true,
-                                                  .run = run_answer,
-                                                  .close = close_nothing};
 static const struct fused_executor stuck = {
     .name = "stuck", .max_rows = 1, .max_tokens = 2, .run = never_meets, .close = close_nothing};
+
+/* A copy of the plan's logits after one more token of s. */
+static float *logits_of(struct session *s, token_id token)
+{
+    const size_t n_bytes = model_file_info(file)->n_vocab * sizeof(float);
+    struct step_item item = {.session = s, .tokens = &token, .n_tokens = 1, .want = STEP_LOGITS};
+    ASSERT_OK(model_step(model, &item, 1, e));
+    float *logits = malloc(n_bytes);
+    assert_non_null(logits);
+    memcpy(logits, item.logits, n_bytes);
+    return logits;
+}
 
 static int open_model(void **state)
 {
@@ -90,6 +102,9 @@ static int open_model(void **state)
     ASSERT_OK(model_step(model, &item, 1, e));
     assert_int_equal(item.n_out, 2);
     memcpy(answer.tokens, item.greedy, sizeof answer.tokens);
+    answer.others = logits_of(s, 7);
+    session_rewind(s, 0);
+    answer.logits = logits_of(s, first);
     session_close(s);
     return 0;
 }
@@ -97,6 +112,8 @@ static int open_model(void **state)
 static int close_model(void **state)
 {
     (void)state;
+    free(answer.logits);
+    free(answer.others);
     model_close(model);
     model_file_close(file);
     engine_close(engine);
@@ -108,7 +125,6 @@ static const char *check(const struct fused_executor *executor)
 {
     static char why[256];
     model->executor = executor;
-    model->fused_reads = model->plans[0];
     calls = 0;
     ASSERT_OK(model__check_fused(model, why, sizeof why, e));
     assert_true(calls > 0);
@@ -121,7 +137,7 @@ static void agreement_passes(void **state)
     (void)state;
     answer.off = 0;
     answer.found = 1.0f;
-    assert_string_equal(check(&tokens_only), "");
+    assert_string_equal(check(&answering), "");
 }
 
 static void wrong_tokens_are_named(void **state)
@@ -130,29 +146,23 @@ static void wrong_tokens_are_named(void **state)
     answer.found = 1.0f;
     for (token_id off = 1; off <= 3; off++) {
         answer.off = off;
-        assert_non_null(strstr(check(&tokens_only), "token 0 is "));
+        assert_non_null(strstr(check(&answering), "token 0 is "));
     }
     answer.off = -1 - answer.tokens[0];
-    assert_non_null(strstr(check(&tokens_only), "token 0 is -1"));
+    assert_non_null(strstr(check(&answering), "token 0 is -1"));
     answer.off = 1000 * 1000;
-    assert_non_null(strstr(check(&tokens_only), "1.00 of the logits' spread"));
+    assert_non_null(strstr(check(&answering), "1.00 of the logits' spread"));
     answer.off = 0;
 }
 
-/* The plan's logits are there from the step before, at another position: not these ones. */
 static void wrong_logits_are_named(void **state)
 {
     (void)state;
-    struct session *s;
-    const token_id other[3] = {7, 3, 9};
-    struct step_item item = {.tokens = other, .n_tokens = 3, .want = STEP_LOGITS};
     answer.off = 0;
     answer.found = 1.0f;
-    ASSERT_OK(session_open(model, &s, e));
-    item.session = s;
-    ASSERT_OK(model_step(model, &item, 1, e));
-    session_close(s);
-    assert_non_null(strstr(check(&with_logits), "the logits' NMSE is "));
+    answer.other = true;
+    assert_non_null(strstr(check(&answering), "the logits' NMSE is "));
+    answer.other = false;
 }
 
 /* NaN is not believed: the plan gives the step, and agrees with itself. */
@@ -161,7 +171,7 @@ static void nan_goes_to_the_plan(void **state)
     (void)state;
     answer.off = 5;
     answer.found = NAN;
-    assert_string_equal(check(&tokens_only), "");
+    assert_string_equal(check(&answering), "");
     answer.off = 0;
 }
 
