@@ -8,6 +8,8 @@
 
 #include "engine/cl/impl.h"
 
+#define DIVIDE_SLOTS 16 /* commands between two launches that are divided */
+
 static int compare_intervals(const void *a, const void *b)
 {
     const struct interval *x = a, *y = b;
@@ -304,7 +306,7 @@ void prof_add(struct device *d, const char *name, const char *variant, uint64_t 
 void prof_divide(struct device *d, const struct prof_row *parts, uint32_t n)
 {
     struct prof *p = &d->prof;
-    if (!p->on || p->n_parts + n > PROF_PARTS)
+    if (!p->on)
         return;
     for (uint32_t i = p->n_slots; i-- > 0;) {
         if (!p->slots[i].launch)
@@ -313,6 +315,8 @@ void prof_divide(struct device *d, const struct prof_row *parts, uint32_t n)
         p->slots[i].n_parts = n;
         memcpy(p->parts + p->n_parts, parts, n * sizeof *parts);
         p->n_parts += n;
+        if (p->n_parts + n > PROF_PARTS || p->n_slots + DIVIDE_SLOTS > PROF_EVENTS)
+            drain(d, NULL); /* now, so that the next launch is still held when it is divided */
         return;
     }
 }

@@ -34,8 +34,9 @@ enum status prof_collect(struct device *d, struct prof_report *report, struct er
 void prof_add(struct device *d, const char *name, const char *variant, uint64_t start_ns,
               uint64_t end_ns, uint64_t bytes, uint64_t flops);
 /* Divides the last launch, which has been waited for, among parts that the device itself measured:
- * each becomes a row, and what they leave of the launch's time and bytes stays its own row. Parts
- * that sum to more than the launch took are scaled down. A launch already collected stays whole. */
+ * each becomes a row, and what they leave of the launch's time and bytes stays its own row. At
+ * most 64 parts; that sum to more than the launch took are scaled down. A launch already collected
+ * stays whole. */
 void prof_divide(struct device *d, const struct prof_row *parts, uint32_t n);
 void prof_merge(struct prof_report *into, const struct prof_report *from);
 

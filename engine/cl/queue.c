@@ -5,6 +5,9 @@
  */
 #include <string.h>
 #include <time.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #include "engine/base/clock.h"
 #include "engine/cl/impl.h"
@@ -14,11 +17,12 @@
 #define FILL_MAX_GROUPS 4096
 
 /* Polling on GPUs: the first sleep is a share of what the last wait took, then steps grow. */
-#define POLL_MIN_NS   ((uint64_t)20 * 1000)
-#define POLL_MAX_NS   ((uint64_t)2 * 1000 * 1000)
-#define WAIT_LIMIT_NS ((uint64_t)120 * 1000 * 1000 * 1000) /* a command that takes longer hangs */
-#define CHECK_BYTE    0x5Au
-#define SPIN_NS       ((uint64_t)30 * 1000) /* waits as short as this are polled without sleep */
+#define POLL_MIN_NS    ((uint64_t)20 * 1000)
+#define POLL_MAX_NS    ((uint64_t)2 * 1000 * 1000)
+#define WAIT_LIMIT_NS  ((uint64_t)120 * 1000 * 1000 * 1000) /* a command that takes longer hangs */
+#define CHECK_BYTE     0x5Au
+#define TIMER_SLACK_NS 1000UL
+#define SPIN_NS        ((uint64_t)30 * 1000) /* waits as short as this are polled without sleep */
 
 enum status queue__open_pair(struct device *d, struct err *e)
 {
@@ -260,10 +264,10 @@ static void sleep_ns(uint64_t ns)
 }
 
 /* Polls an event: first after most of what the last wait took, then in steps that grow. */
-static cl_int poll_event(struct device *d, struct queue *queue, cl_event done)
+static cl_int poll_steps(struct device *d, struct queue *queue, cl_event done)
 {
     uint64_t start = clock_now_ns();
-    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 4;
+    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 8;
     for (;;) {
         cl_int state = CL_QUEUED;
         cl_int code =
@@ -282,10 +286,26 @@ static cl_int poll_event(struct device *d, struct queue *queue, cl_event done)
         if (waited < SPIN_NS && queue->last_wait_ns < SPIN_NS)
             continue;
         sleep_ns(pause < POLL_MIN_NS ? POLL_MIN_NS : pause);
-        pause = (clock_now_ns() - start) / 16;
+        pause = (clock_now_ns() - start) / 64;
         if (pause > POLL_MAX_NS)
             pause = POLL_MAX_NS;
     }
+}
+
+/* The same with sleeps that end when they should: Linux ends those of most threads 50 us late. */
+static cl_int poll_event(struct device *d, struct queue *queue, cl_event done)
+{
+#ifdef __linux__
+    const int slack_ns = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    if (slack_ns > 0)
+        (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+    const cl_int code = poll_steps(d, queue, done);
+    if (slack_ns > 0)
+        (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns, 0, 0, 0);
+    return code;
+#else
+    return poll_steps(d, queue, done);
+#endif
 }
 
 /* Waits for a marker at the end of the queue. Not clFinish: GPU drivers keep a core busy in it,

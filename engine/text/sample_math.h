@@ -9,8 +9,11 @@ double sample_exp(double x);
 /* Each x becomes e^x, as by sample_exp. */
 #define SAMPLE_EXP_BLOCK 256
 void sample_exp_block(double x[SAMPLE_EXP_BLOCK]);
+/* The same to a relative error of 3e-7; 0 for x under -87. x at most 88. */
+void sample_expf_block(float x[SAMPLE_EXP_BLOCK]);
 /* The sum, in an order of its own. */
 double sample_sum_block(const double x[SAMPLE_EXP_BLOCK]);
+double sample_sumf_block(const float x[SAMPLE_EXP_BLOCK]);
 /* Natural logarithm of x, positive and normal. */
 double sample_log(double x);
 

@@ -209,7 +209,7 @@ static void adjust(struct sampler *s, const float *logits, const token_id *banne
             adjusted[banned[i]] = -INFINITY;
     if (p->n_bias > 0 || s->counts != NULL)
         for (uint32_t i = 0; i < s->n_vocab; i++)
-            adjusted[i] = fminf(adjusted[i], FLT_MAX);
+            adjusted[i] = adjusted[i] > FLT_MAX ? FLT_MAX : adjusted[i];
 }
 
 /* In lanes, of which compilers make vectors; the index in a second pass. */
@@ -269,27 +269,27 @@ static token_id draw_mirostat(struct sampler *s, struct candidates *c)
  * none.
  */
 static void weigh_block(const struct sampler *s, uint32_t first, float highest,
-                        double x[SAMPLE_EXP_BLOCK])
+                        float x[SAMPLE_EXP_BLOCK])
 {
-    const double inverse = 1.0 / (double)s->params.temperature;
-    const float *logits = s->adjusted + first;
+    const float *logits = s->adjusted + first, inverse = 1.0f / s->params.temperature;
     const uint32_t left = s->n_vocab - first, n = left < SAMPLE_EXP_BLOCK ? left : SAMPLE_EXP_BLOCK;
     for (uint32_t i = 0; i < n; i++)
-        x[i] = ((double)logits[i] - (double)highest) * inverse;
+        x[i] = (logits[i] - highest) * inverse;
     for (uint32_t i = n; i < SAMPLE_EXP_BLOCK; i++)
         x[i] = -INFINITY;
-    sample_exp_block(x);
+    sample_expf_block(x);
 }
 
 /* From all tokens by their weights, which are summed by blocks and not kept. */
 static token_id draw_any(struct sampler *s, token_id best)
 {
     const float highest = s->adjusted[best];
-    double x[SAMPLE_EXP_BLOCK], total = 0.0, sum = 0.0;
+    float x[SAMPLE_EXP_BLOCK];
+    double total = 0.0, sum = 0.0;
     uint32_t n = 0, block = 0;
     for (uint32_t first = 0; first < s->n_vocab; first += SAMPLE_EXP_BLOCK) {
         weigh_block(s, first, highest, x);
-        s->sums[n] = sample_sum_block(x);
+        s->sums[n] = sample_sumf_block(x);
         total += s->sums[n++];
     }
     const double target = uniform(s->state) * total;
@@ -298,10 +298,10 @@ static token_id draw_any(struct sampler *s, token_id best)
     weigh_block(s, block * SAMPLE_EXP_BLOCK, highest, x);
     token_id last = best; /* where rounding leaves none */
     for (uint32_t i = 0; i < SAMPLE_EXP_BLOCK; i++) {
-        if (x[i] == 0.0)
+        if (x[i] == 0.0f)
             continue;
         last = (token_id)(block * SAMPLE_EXP_BLOCK + i);
-        sum += x[i];
+        sum += (double)x[i];
         if (sum > target)
             break;
     }

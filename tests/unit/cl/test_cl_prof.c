@@ -156,10 +156,42 @@ static void divided(struct device *d)
     buffer_close(b);
 }
 
+/* More launches than events or parts are held: each is divided. */
+static void all_divided(struct device *d)
+{
+    struct buffer *b = NULL;
+    struct prof_row parts[6];
+    if (device_is_host(d))
+        return;
+    assert_ok(buffer_open(d, 4096, BUFFER_IO, "x", &b, NULL));
+    start(d);
+    struct kernel *k = open_work(d, b, 1);
+    for (int i = 0; i < 6; i++)
+        parts[i] = (struct prof_row){.name = "a", .variant = "p", .calls = 2, .bytes = 3};
+    const uint32_t n = PROF_EVENTS + PROF_PARTS / 6;
+    for (uint32_t i = 0; i < n; i++) {
+        unsigned char bytes[64];
+        assert_ok(kernel_launch(k, one, one, "work", "plain", 20, 0, NULL));
+        assert_ok(queue_read(d, QUEUE_COMPUTE, b, 0, bytes, sizeof bytes, "down", NULL));
+        assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+        prof_divide(d, parts, 6);
+    }
+    assert_ok(prof_collect(d, &report, NULL));
+    assert_int_equal(find_row("a")->calls, 12 * n);
+    assert_int_equal(find_row("a")->bytes, 18 * n);
+    assert_int_equal(find_row("work")->calls, n);
+    assert_int_equal(find_row("work")->bytes, 2 * n);
+    assert_int_equal(find_row("down")->calls, n);
+    assert_ok(prof_enable(d, false, NULL));
+    kernel_close(k);
+    buffer_close(b);
+}
+
 static void test_divided(void **state)
 {
     (void)state;
     test_each_device(divided);
+    test_each_device(all_divided);
 }
 
 static void test_sums(void **state)

@@ -180,6 +180,37 @@ static void draws_follow_the_distribution(void **state)
 }
 
 /* The set that top_p keeps, for many p: each member is drawn, nobody else. */
+/* Of a vocabulary of several blocks, whose last is not full. */
+static void draws_reach_every_block(void **state)
+{
+    (void)state;
+    static float logits[1000];
+    static const int wanted[] = {0, 255, 256, 700, 999};
+    for (int i = 0; i < 1000; i++)
+        logits[i] = i % 3 ? -100.0f : -INFINITY;
+    for (int i = 0; i < 5; i++)
+        logits[wanted[i]] = 2.0f;
+    for (int k = 0; k <= 4; k++) {
+        struct sampler_params p;
+        int counts[5] = {0}, n = k > 0 ? k : 5;
+        sampler_params_default(&p);
+        p.top_k = k;
+        p.seed = 3;
+        struct sampler *s = open_sampler(&p, 1000);
+        for (int d = 0; d < 4000; d++) {
+            const token_id id = draw(s, logits);
+            int at = 0;
+            while (at < n && wanted[at] != id)
+                at++;
+            assert_in_range(at, 0, n - 1);
+            counts[at]++;
+        }
+        for (int i = 0; i < n; i++) /* 5 standard deviations */
+            assert_true(fabs(counts[i] - 4000.0 / n) < 5.0 * sqrt(4000.0 / n));
+        sampler_close(s);
+    }
+}
+
 static void top_p_keeps_the_smallest_set(void **state)
 {
     (void)state;
@@ -555,6 +586,25 @@ static void own_functions_are_exact(void **state)
     assert_true(sample_exp(0.0) == 1.0);
     assert_true(sample_exp(-701.0) == 0.0);
     assert_true(sample_exp(-HUGE_VAL) == 0.0);
+    for (double from = -800.0; from < 80.0; from += 1.7) {
+        double x[SAMPLE_EXP_BLOCK], sum = 0.0;
+        float y[SAMPLE_EXP_BLOCK];
+        for (int i = 0; i < SAMPLE_EXP_BLOCK; i++)
+            x[i] = y[i] = (float)(from + i * 0.007);
+        x[3] = y[3] = -INFINITY;
+        sample_exp_block(x);
+        sample_expf_block(y);
+        for (int i = 0; i < SAMPLE_EXP_BLOCK; i++) {
+            const double at = i == 3 ? -HUGE_VAL : (double)(float)(from + i * 0.007);
+            assert_true(x[i] == sample_exp(at)); /* the same bits */
+            assert_true(at < -87.0 ? y[i] == 0.0f : fabs((double)y[i] / exp(at) - 1.0) < 3e-7);
+            sum += x[i];
+        }
+        assert_true(sum == 0.0 || fabs(sample_sum_block(x) / sum - 1.0) < 1e-13);
+        for (int i = 0; i < SAMPLE_EXP_BLOCK; i++)
+            y[i] = (float)i;
+        assert_true(sample_sumf_block(y) == 255.0 * 128.0);
+    }
     assert_true(sample_log(1.0) == 0.0);
     for (double x = 1e-300; x < 1e300; x *= 1.7)
         assert_true(fabs(sample_log(x) - log(x)) <= 1e-14 * fabs(log(x)) + 1e-15);
@@ -589,6 +639,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(draws_reach_every_block),
         cmocka_unit_test(top_p_keeps_the_smallest_set),
         cmocka_unit_test(ties_go_to_the_lower_id),
         cmocka_unit_test(the_seed_alone_decides),
