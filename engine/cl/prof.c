@@ -306,7 +306,7 @@ void prof_add(struct device *d, const char *name, const char *variant, uint64_t 
 void prof_divide(struct device *d, const struct prof_row *parts, uint32_t n)
 {
     struct prof *p = &d->prof;
-    if (!p->on)
+    if (!p->on || p->n_parts + n > PROF_PARTS)
         return;
     for (uint32_t i = p->n_slots; i-- > 0;) {
         if (!p->slots[i].launch)
