@@ -22,7 +22,8 @@ enum cache_kind {
     CACHE_CAPS = 3,
     CACHE_PEAKS = 4,
     CACHE_SELFTEST = 5,
-    CACHE_REHEARSAL = 6
+    CACHE_REHEARSAL = 6,
+    CACHE_TRIED = 7 /* a program that builds, without its binary */
 };
 
 #define CACHE_MAX_BYTES ((size_t)256 << 20) /* of one payload */

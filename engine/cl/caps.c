@@ -20,7 +20,7 @@
 
 /* CAPS_VERSION is part of the cache key: it counts the changes of the table and of the probes. */
 #define CAPS_FOLDER  "devices"
-#define CAPS_VERSION "caps 5"
+#define CAPS_VERSION "caps 6"
 #define WARP         32
 #define RETRIES      3 /* of a probe that other load on the machine can spoil */
 
@@ -117,11 +117,11 @@ static bool is_nvidia(const struct device *d)
 }
 
 /* A CPU device that may be asked for this machine's own instructions: in a child process, or here
- * where the driver is known not to die on them (PoCL 5.0 does). Never one that goes through SPIR-V,
- * nor a simulator. */
+ * where the driver is known not to die on them (PoCL 5.0 and 6.0 can: program.c's has_binary).
+ * Never one that goes through SPIR-V, nor a simulator. */
 static bool may_take_asm(const struct device *d)
 {
-    if (d->info.kind != DEVICE_CPU || strcmp(d->info.platform, "Oclgrind") == 0 ||
+    if (d->info.kind != DEVICE_CPU || d->dies_on_asm || strcmp(d->info.platform, "Oclgrind") == 0 ||
         strcmp(d->info.platform, "rusticl") == 0)
         return false;
     bool survives = strcmp(d->info.platform, "Portable Computing Language") == 0 &&
@@ -425,8 +425,11 @@ enum status caps__find(struct device *d, struct err *e)
     struct cache_key key = caps_key(d, begin(d));
     d->probed = load_caps(d, key);
     if (!d->probed && trial__wanted(d)) {
-        trial__probe(d);
+        d->dies_on_asm = !trial__probe(d);
         d->probed = load_caps(d, key);
     }
-    return d->probed ? ST_OK : caps__probe(d, e);
+    const enum status status = d->probed ? ST_OK : caps__probe(d, e);
+    if (status == ST_OK && d->dies_on_asm) /* the next start need not try again */
+        cache_store(d->cache_dir, CAPS_FOLDER, key, CACHE_CAPS, &d->caps, sizeof d->caps);
+    return status;
 }

@@ -104,6 +104,7 @@ struct device {
     bool vex_only;           /* 256-bit VNNI in its VEX form alone */
     bool trial_broken;       /* the trial command cannot be run */
     bool risky;              /* programs are tried in a child first */
+    bool dies_on_asm;        /* a child that probed inline assembly failed */
     uint32_t caps;
     char driver_stamp[48]; /* see cl_driver_stamp */
     cl_platform_id platform;

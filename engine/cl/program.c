@@ -144,6 +144,16 @@ static enum status build_source(struct device *d, const struct program_source *s
     return status;
 }
 
+/* Whether the driver can be asked for the program's binary. Later versions of PoCL make code for
+ * any local size then, in a pass that takes inline assembly for functions of work-items and aborts
+ * (seen with 6.0); launched with a local size of one they compile it. They have a cache
+ * themselves. */
+static bool has_binary(const struct device *d, const struct program_source *source)
+{
+    return strcmp(d->info.platform, "Portable Computing Language") != 0 ||
+           strncmp(d->info.driver, "3.", 2) == 0 || strstr(source->text, "__asm__") == NULL;
+}
+
 static void free_program(struct program *p)
 {
     if (p->cl != NULL)
@@ -189,12 +199,12 @@ void program__store_failure(struct device *d, struct cache_key key, const char *
 
 bool program__is_stored(const struct device *d, struct cache_key key)
 {
-    void *data;
-    size_t length;
-    bool stored = cache_load(d->cache_dir, PROGRAM_FOLDER, key, CACHE_PROGRAM, &data, &length);
-    mem_free(data);
-    if (!stored) {
-        stored = cache_load(d->cache_dir, PROGRAM_FOLDER, key, CACHE_FAILURE, &data, &length);
+    static const enum cache_kind kinds[] = {CACHE_PROGRAM, CACHE_FAILURE, CACHE_TRIED};
+    bool stored = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !stored; i++) {
+        void *data;
+        size_t length;
+        stored = cache_load(d->cache_dir, PROGRAM_FOLDER, key, kinds[i], &data, &length);
         mem_free(data);
     }
     return stored;
@@ -209,7 +219,7 @@ static enum status make(struct device *d, struct program *p, const struct progra
     uint64_t start = clock_now_ns();
     enum status status = ST_OK;
     p->cl = load_binary(d, p->key, options);
-    p->saved = p->cl != NULL;
+    p->saved = p->cl != NULL || !has_binary(d, source);
     if (p->cl != NULL) {
         d->kernel_stats.cached++;
     } else if (cache_load(d->cache_dir, PROGRAM_FOLDER, p->key, CACHE_FAILURE, &text, &length)) {
@@ -344,7 +354,9 @@ void program__build_stored(struct device *d, const struct program_source *source
     cl_kernel kernels[TRIAL_KERNELS];
     cl_uint n = 0;
     cl_int code = clCreateKernelsInProgram(program, TRIAL_KERNELS, kernels, &n);
-    if (code == CL_SUCCESS)
+    if (code == CL_SUCCESS && !has_binary(d, source))
+        cache_store(d->cache_dir, PROGRAM_FOLDER, key, CACHE_TRIED, "", 0);
+    else if (code == CL_SUCCESS)
         code = store_binary(d, program, key);
     if (code != CL_SUCCESS) { /* what cannot be made into code here would end the process later */
         err_set(&e, ST_BUILD, "%s: %s cannot be compiled with \"%s\": %s (%d)", d->info.name,

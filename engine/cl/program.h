@@ -18,7 +18,7 @@ struct program {
     cl_program cl;  /* NULL: the build failed */
     uint32_t users; /* open kernels */
     bool created;   /* a kernel of it was created */
-    bool saved;     /* its binary is on disk, or cannot be */
+    bool saved;     /* its binary is on disk, or is not to be */
     char *error;    /* of a failed build */
 };
 
@@ -44,7 +44,7 @@ void program__created(struct device *d, struct program *p);
 /* The first error in the log of a failed build, or what can be said instead. */
 void program__read_log(struct device *d, cl_program program, char *out, size_t size);
 
-/* What the disk cache knows of a build: a binary or a failure. */
+/* What the disk cache knows of a build: a binary, that it works, or a failure. */
 bool program__is_stored(const struct device *d, struct cache_key key);
 void program__store_failure(struct device *d, struct cache_key key, const char *text);
 /* Builds with exactly these options, creates all kernels, stores the binary or the failure under

@@ -150,11 +150,14 @@ static enum child_end run_child(struct device *d, const struct trial_job *jobs, 
     return end;
 }
 
-void trial__probe(struct device *d)
+bool trial__probe(struct device *d)
 {
-    char reason[REASON_BYTES];
-    if (run_child(d, NULL, 0, reason) == CHILD_FAILED)
-        log_debug("the child that probed failed device=%s reason=\"%s\"", d->info.name, reason);
+    char reason[REASON_BYTES], quoted[REASON_BYTES];
+    if (run_child(d, NULL, 0, reason) != CHILD_FAILED)
+        return true;
+    log_warn("the child that probed failed device=%s reason=%s", d->info.name,
+             log_quote(quoted, sizeof quoted, reason));
+    return false;
 }
 
 /* One child over jobs [0, n), none of which the cache knows. Returns how many of the first jobs

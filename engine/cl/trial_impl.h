@@ -18,7 +18,7 @@ bool trial__wanted(const struct device *d);
  * unless the child could not be run at all, which is logged. Waits, at most TRIAL_LIMIT_NS a job.
  */
 void trial__run(struct device *d, const struct trial_job *jobs, uint32_t n);
-/* Probes the device's caps in a child; afterwards the cache knows them, unless the child failed. */
-void trial__probe(struct device *d);
+/* Probes the device's caps in a child; afterwards the cache knows them. False: the child failed. */
+bool trial__probe(struct device *d);
 
 #endif

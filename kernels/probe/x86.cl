@@ -1,6 +1,7 @@
 /* Instructions of x86-64 by inline assembly, one per build: -DPROBE_X86, _VNNI512, _VNNI256, _BF16,
  * _AVX2 or _F16C512. Every form is compared by value with plain arithmetic: an assembler may take a
- * wrongly written form without a word. Braces are escaped (%{ %}), else they mean alternatives.
+ * wrongly written form without a word. Local size one, the only one that every PoCL compiles inline
+ * assembly for. Braces are escaped (%{ %}), else they mean alternatives.
  */
 #include "probe/common.h"
 
