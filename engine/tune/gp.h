@@ -1,4 +1,5 @@
-/* Gaussian processes over a few points in [0, 1]^n: Matern 5/2, a length scale per dimension.
+/* Gaussian processes over a few points, in about [0, 1]^n: Matern 5/2, a length scale per
+ * dimension.
  *
  * y = m + f(x) + noise, with f of covariance s^2 k(x, x') and noise of variance s^2 g; m is the
  * mean of y, s^2 its most likely value, the length scales and g are the most probable of a small
@@ -14,7 +15,7 @@
 
 #include "engine/base/err.h"
 
-#define GP_MAX_DIMS   8
+#define GP_MAX_DIMS   9
 #define GP_MAX_POINTS 256
 
 struct gp;

@@ -50,7 +50,7 @@ enum status search_open(enum search_kind kind, const struct space *space, uint32
     if (!s->times)
         st = err_set(e, ST_NO_MEMORY, "a search of %u points", space->n_points);
     if (st == ST_OK && kind == SEARCH_BAYES)
-        st = gp_open(space->n_dims, s->budget, &s->gp, e);
+        st = gp_open(space->n_coordinates, s->budget, &s->gp, e);
     if (st != ST_OK) {
         search_close(s);
         return st;

