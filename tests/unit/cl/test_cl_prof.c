@@ -114,7 +114,7 @@ static void divided(struct device *d)
     assert_ok(buffer_open(d, 4096, BUFFER_IO, "x", &b, NULL));
     start(d);
     struct kernel *k = open_work(d, b, 100);
-    for (int part_ns = 1; part_ns < 2000000000; part_ns *= 1000) {
+    for (uint64_t part_ns = 1; part_ns <= 1000000000; part_ns *= 1000) {
         const struct prof_row parts[2] = {
             {.name = "a",
              .variant = "p",
@@ -123,7 +123,7 @@ static void divided(struct device *d)
              .min_ns = 1,
              .max_ns = 1,
              .bytes = 48},
-            {.name = "b", .variant = "p", .calls = 1, .total_ns = (uint64_t)part_ns, .bytes = 8}};
+            {.name = "b", .variant = "p", .calls = 1, .total_ns = part_ns, .bytes = 8}};
         memset(&report, 0, sizeof report);
         assert_ok(kernel_launch(k, one, one, "first", "plain", 64, 0, NULL));
         assert_ok(kernel_launch(k, one, one, "work", "plain", 64, 32, NULL));
