@@ -181,10 +181,6 @@ static void heuristic_by_shape(void **state)
     struct device *d = ops_first_device(&options);
     if (!d)
         skip();
-    if (device_caps(d) & CAP_PTX) { /* has special ones for these too */
-        device_close(d);
-        skip();
-    }
     static const struct {
         struct variant_query query;
         const char *want; /* NULL: there is none */
