@@ -5,7 +5,6 @@
 #include <gnutls/gnutls.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -119,11 +118,13 @@ void http__watch_replies(struct http *h)
 /* The status if `text` begins a reply that is an error; else 0. */
 static unsigned error_status(const char *text, size_t n)
 {
-    static const char start[] = "HTTP/1.1 ";
-    if (n < sizeof start - 1 + 3 || memcmp(text, start, 7) != 0)
+    static const char form[] = "HTTP/1.1 404";
+    unsigned status = 0;
+    if (n < sizeof form - 1 || memcmp(text, form, 7) != 0)
         return 0;
-    const char digit = text[sizeof start - 1];
-    return digit == '4' || digit == '5' ? (unsigned)strtoul(text + sizeof start - 1, NULL, 10) : 0;
+    for (const char *at = text + 9; at < text + sizeof form - 1; at++)
+        status = 10 * status + (unsigned)(*at - '0');
+    return status >= 400 && status < 600 ? status : 0;
 }
 
 /* Puts a reply of ours in the place of one that libmicrohttpd begins to send by itself. False: the

@@ -10,10 +10,9 @@
 
 #include "engine/base/mem.h"
 
-#define SLICE_BYTES ((size_t)256 << 10)
-#define THREADS_MANY \
-    4 /* that do without the caller, who then is back as soon as a piece is there */
-#define END_OF_FILE (-1)
+#define SLICE_BYTES  ((size_t)256 << 10)
+#define THREADS_MANY 4 /* do without the caller, who then is back as soon as a piece is there */
+#define END_OF_FILE  (-1)
 
 struct piece {
     int fd;

@@ -428,8 +428,6 @@ enum status caps__find(struct device *d, struct err *e)
         d->dies_on_asm = !trial__probe(d);
         d->probed = load_caps(d, key);
     }
-    const enum status status = d->probed ? ST_OK : caps__probe(d, e);
-    if (status == ST_OK && d->dies_on_asm) /* the next start need not try again */
-        cache_store(d->cache_dir, CAPS_FOLDER, key, CACHE_CAPS, &d->caps, sizeof d->caps);
-    return status;
+    /* a child may also fail for want of time or memory: the next start tries again */
+    return d->probed ? ST_OK : caps__probe(d, e);
 }

@@ -8,7 +8,7 @@
 
 #define BUDGET    20
 #define SEEDS     10
-#define OTHERS    30 /* further seeds, of which two thirds: ten alone may be lucky */
+#define OTHERS    30 /* further seeds: what holds must not hold for ten alone */
 #define FOLDER    OINFER_SOURCE_DIR "/tests/bench/tune"
 #define VALID_MIN 96
 
@@ -44,13 +44,15 @@ static void bayes_finds_the_best_of_recorded_grids(void **state)
         snprintf(path, sizeof path, FOLDER "/%s", file->d_name);
         if (!grid_read(path, &g))
             fail_msg("%s: not of the variant's space", path);
+        /* short of it: over 300 seeds it was 77 % there (README.md beside the grids) */
+        const bool is_short = strcmp(file->d_name, "matmul_f32_h200.tsv") == 0;
         const uint32_t first = successes(&g, SEARCH_BAYES, 1, SEEDS);
         const uint32_t others = successes(&g, SEARCH_BAYES, 1000, OTHERS);
         const uint32_t random = successes(&g, SEARCH_RANDOM, 1, SEEDS);
         print_message("%s, %u valid points: bayes %u of %d and %u of %d, random %u of %d\n",
                       file->d_name, g.n_valid, first, SEEDS, others, OTHERS, random, SEEDS);
-        n_failed += g.n_valid < VALID_MIN || first < SEEDS * 9 / 10 || others < OTHERS * 2 / 3 ||
-                    random > first;
+        n_failed += g.n_valid < VALID_MIN || first < SEEDS * 9 / 10 ||
+                    others < OTHERS * (is_short ? 6 : 9) / 10 || random > first;
         n_files++;
         grid_close(&g);
     }
