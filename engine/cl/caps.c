@@ -124,8 +124,7 @@ static bool may_take_asm(const struct device *d)
     if (d->info.kind != DEVICE_CPU || d->dies_on_asm || strcmp(d->info.platform, "Oclgrind") == 0 ||
         strcmp(d->info.platform, "rusticl") == 0)
         return false;
-    bool survives = strcmp(d->info.platform, "Portable Computing Language") == 0 &&
-                    strncmp(d->info.driver, "3.1", 3) == 0;
+    bool survives = device__is_pocl(d) && strncmp(d->info.driver, "3.1", 3) == 0;
     return survives || trial__wanted(d);
 }
 

@@ -155,6 +155,11 @@ const char *device_trial_command(const struct device *d)
     return trial__wanted(d) ? d->trial_command : NULL;
 }
 
+bool device__is_pocl(const struct device *d)
+{
+    return strcmp(d->info.platform, "Portable Computing Language") == 0;
+}
+
 struct cache_key device_cache_key(const struct device *d, const char *text)
 {
     return device__key(d, text, strlen(text), "");

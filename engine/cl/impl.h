@@ -131,6 +131,7 @@ enum status device__usable(const struct device *d, struct err *e);
 enum status device__open_bare(const struct device_list *l, uint32_t index,
                               const struct device_options *options, struct device **out,
                               struct err *e);
+bool device__is_pocl(const struct device *d);
 /* The key of something that belongs to this device, driver, options and text. */
 struct cache_key device__key(const struct device *d, const char *text, size_t length,
                              const char *options);

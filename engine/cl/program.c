@@ -150,8 +150,8 @@ static enum status build_source(struct device *d, const struct program_source *s
  * themselves. */
 static bool has_binary(const struct device *d, const struct program_source *source)
 {
-    return strcmp(d->info.platform, "Portable Computing Language") != 0 ||
-           strncmp(d->info.driver, "3.", 2) == 0 || strstr(source->text, "__asm__") == NULL;
+    return !device__is_pocl(d) || strncmp(d->info.driver, "3.", 2) == 0 ||
+           strstr(source->text, "__asm__") == NULL;
 }
 
 static void free_program(struct program *p)
@@ -331,7 +331,7 @@ void program__created(struct device *d, struct program *p)
 bool kernel_save_next(struct device *d)
 {
     /* PoCL has a cache itself, and compiles every kernel once more for a binary: a child's work */
-    if (trial__wanted(d) && strcmp(d->info.platform, "Portable Computing Language") == 0)
+    if (trial__wanted(d) && device__is_pocl(d))
         return false;
     for (struct program *p = d->programs; p != NULL; p = p->next)
         if (p->created && !p->saved && d->cache_dir != NULL && !d->lost) {

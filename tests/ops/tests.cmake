@@ -3,7 +3,7 @@
 set_tests_properties(test_variants PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)
 
 add_test(NAME test_variants_rusticl COMMAND test_variants --small --device rusticl)
-set_tests_properties(test_variants_rusticl PROPERTIES LABELS ops TIMEOUT 1200 SKIP_RETURN_CODE 77
+set_tests_properties(test_variants_rusticl PROPERTIES LABELS ops TIMEOUT 600 SKIP_RETURN_CODE 77
   ENVIRONMENT "RUSTICL_ENABLE=llvmpipe")
 
 # Devices without CAP_LONG_LOOPS are told from the others here.

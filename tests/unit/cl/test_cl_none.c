@@ -8,12 +8,16 @@
 #include "engine/cl/cl.h"
 #include "engine/cl/hint.h"
 
-#define NOBODY       65534
-#define EXIT_SKIPPED 77
+#define NOBODY 65534
+
+/* Platforms of a loader that does not read OCL_ICD_VENDORS: then there is OpenCL all the same. */
+static cl_uint n_platforms;
 
 static void test_only_host(void **state)
 {
     (void)state;
+    if (n_platforms > 0)
+        skip();
     assert_int_equal(device_list_count(test_list), 1);
     assert_int_equal(device_list_at(test_list, 0)->kind, DEVICE_HOST);
     const char *hint = device_list_hint(test_list);
@@ -27,6 +31,8 @@ static void test_only_host(void **state)
 static void test_host_works(void **state)
 {
     (void)state;
+    if (n_platforms > 0)
+        skip();
     struct device *d = test_open_device(0);
     struct buffer *b = NULL;
     char text[4] = "";
@@ -113,15 +119,8 @@ static void test_denied_nodes(void **state)
 
 int main(void)
 {
-    cl_uint n_platforms = 0;
     setenv("OCL_ICD_VENDORS", "/nonexistent", 1);
     clGetPlatformIDs(0, NULL, &n_platforms);
-    if (n_platforms > 0) {
-        printf("skipped: this machine's OpenCL loader finds %u platforms whatever "
-               "OCL_ICD_VENDORS says\n",
-               n_platforms);
-        return EXIT_SKIPPED;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_host),
         cmocka_unit_test(test_host_works),
