@@ -286,6 +286,10 @@ bool plan_line(const struct plan *p, uint32_t i, char *line, size_t n)
             used += snprintf(line + used, n - (size_t)used, " %s %llu x %llu",
                              dtype_name(weight->dtype), (unsigned long long)weight->ne[1],
                              (unsigned long long)weight->ne[0]);
+        uint32_t act = variant_act(s->variant);
+        if (s->call.op == OP_LINEAR && act != ACT_F32 && used >= 0 && (size_t)used < n)
+            used +=
+                snprintf(line + used, n - (size_t)used, " x %s", act == ACT_F16 ? "f16" : "int8");
         if (used >= 0 && (size_t)used < n)
             snprintf(line + used, n - (size_t)used, ", %u a step", count);
         return true;
