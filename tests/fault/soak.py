@@ -4,13 +4,15 @@ are wrong. What the tunings keep goes into a copy of the cache folder.
   soak.py --daemon OINFERD --model MODEL [--minutes 30 | --seconds N] [--clients 8] [--cache-dir DIR] [--device D]
 
 Passes when resident memory after the warm-up (the first quarter) stays within 2 % (and 2 MiB) of what it was then, every
-answer that can be foretold was right, and no error was of a kind that its request did not ask for. The last line of the
-output says what was done.
+answer that can be foretold was right, and no error was of a kind that its request did not ask for. On a CPU a greedy text is
+the same however it is batched; kernels of GPUs add in another order for other batches, so there two texts may part, but only
+where the two best tokens are as good as equal. The last line of the output says what was done.
 """
 import argparse
 import asyncio
 import collections
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -23,6 +25,7 @@ from client import Connection  # noqa: E402
 from daemon import Daemon      # noqa: E402
 
 GROWTH, GROWTH_KIB = 0.02, 2048
+NEAR_TIE = 0.1  # of logits: where greedy texts of a GPU may part
 PROMPTS = ["once upon a time", "the", "a b c d e f g h", "numbers: 1 2 3 4", "x" * 100]
 
 
@@ -30,7 +33,7 @@ class Soak:
     def __init__(self, port, seed):
         self.port, self.dice = port, random.Random(seed)
         self.counts, self.problems = collections.Counter(), []
-        self.texts, self.operator = {}, None
+        self.texts, self.operator, self.invariant = {}, None, True
 
     def problem(self, text):
         self.problems.append(text)
@@ -44,14 +47,34 @@ class Soak:
 
     async def greedy(self, c):
         """The same prompt gives the same text, however it is batched."""
-        prompt = self.dice.choice(PROMPTS)
-        n = self.dice.choice([1, 7, 24])
-        status, data = await self.post(c, "/v1/completions", {"prompt": prompt, "max_tokens": n, "temperature": 0,
-                                                              "ignore_eos": True}, (200, 429))
+        body = {"prompt": self.dice.choice(PROMPTS), "max_tokens": self.dice.choice([1, 7, 24]), "temperature": 0,
+                "ignore_eos": True}
+        status, data = await self.post(c, "/v1/completions", body, (200, 429))
         if status == 200:
             text = json.loads(data)["choices"][0]["text"]
-            if self.texts.setdefault((prompt, n), text) != text:
-                self.problem(f"{prompt!r}, {n} tokens: {text!r}, before {self.texts[prompt, n]!r}")
+            known = self.texts.setdefault((body["prompt"], body["max_tokens"]), [text])
+            if text in known:
+                return
+            if self.invariant or not await self.parted_at_a_tie(c, body, known[0], text):
+                self.problem(f"{body['prompt']!r}, {body['max_tokens']} tokens: {text!r}, before {known[0]!r}")
+            known.append(text)
+
+    async def parted_at_a_tie(self, c, body, one, other):
+        """Whether the two best tokens where both texts part are within NEAR_TIE; asked again until an answer comes by there."""
+        common = len(os.path.commonprefix([one, other]))
+        for _ in range(20):
+            status, data = await self.post(c, "/v1/completions", {**body, "logprobs": 2}, (200, 429))
+            if status != 200:
+                continue
+            choice = json.loads(data)["choices"][0]
+            if choice["text"][:common] != one[:common]:
+                continue
+            offsets = choice["logprobs"]["text_offset"]
+            index = max(i for i, offset in enumerate(offsets) if offset <= max(common, offsets[0]))
+            best, second = sorted(choice["logprobs"]["top_logprobs"][index].values(), reverse=True)[:2]
+            self.counts["parted at a tie"] += 1
+            return best - second < NEAR_TIE
+        return False
 
     async def sampled(self, c):
         body = {"prompt": self.dice.choice(PROMPTS), "max_tokens": self.dice.randrange(1, 32), "temperature": 0.9,
@@ -147,6 +170,10 @@ async def measure(daemon, end, samples):
 
 async def run(daemon, seconds, clients, samples):
     soak = Soak(daemon.port, 3)
+    c = await Connection(daemon.port).open()
+    _, _, data = await c.request("GET", "/v1/devices")
+    c.close()
+    soak.invariant = all(device["kind"] in ("cpu", "host") for device in json.loads(data)["data"] if device["in_use"])
     end = time.monotonic() + seconds
     await asyncio.gather(measure(daemon, end, samples), *(soak.client(end) for _ in range(clients)))
     return soak

@@ -41,19 +41,27 @@ static inline struct device *ops_host(void)
     return d;
 }
 
-/* The first OpenCL device, or NULL, with a message, where there is none. */
-static inline struct device *ops_first_device(const struct device_options *options)
+/* The first OpenCL device of a kind (DEVICE_HOST: of any), or NULL, with a message, where there is
+ * none. */
+static inline struct device *ops_device_of(enum device_kind kind,
+                                           const struct device_options *options)
 {
     for (uint32_t i = 0; i < device_list_count(ops_list); i++) {
         const struct device_info *info = device_list_at(ops_list, i);
         struct device *d;
-        if (info->kind == DEVICE_HOST || !info->available)
+        if (info->kind == DEVICE_HOST || !info->available ||
+            (kind != DEVICE_HOST && info->kind != kind))
             continue;
         assert_int_equal(device_open(ops_list, i, options, &d, NULL), ST_OK);
         return d;
     }
-    print_message("skipped: %s\n", device_list_hint(ops_list));
+    print_message("skipped: no such device; %s\n", device_list_hint(ops_list));
     return NULL;
+}
+
+static inline struct device *ops_first_device(const struct device_options *options)
+{
+    return ops_device_of(DEVICE_HOST, options);
 }
 
 /* A tensor of n bytes that hold `from` (NULL: zeros). Close its buffer when done. */

@@ -173,18 +173,33 @@ static void every_allocation_of_a_trial_may_fail(void **state)
     device_close(d);
 }
 
+struct choice {
+    struct variant_query query;
+    const char *want; /* NULL: there is none */
+};
+
+static void assert_choices(struct device *d, const struct choice *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct variant *v = variant_choose(d, &rows[i].query);
+        if (!rows[i].want) {
+            assert_null(v);
+        } else {
+            assert_non_null(v);
+            assert_string_equal(variant_name(v), rows[i].want);
+        }
+    }
+}
+
 /* Shapes -> variant, on a device that has none of the special ones: forced by layout and format. */
 static void heuristic_by_shape(void **state)
 {
     (void)state;
     const struct device_options options = {0};
-    struct device *d = ops_first_device(&options);
+    struct device *d = ops_device_of(DEVICE_CPU, &options);
     if (!d)
         skip();
-    static const struct {
-        struct variant_query query;
-        const char *want; /* NULL: there is none */
-    } rows[] = {
+    static const struct choice rows[] = {
         {{OP_LINEAR, DT_Q4_0, ACT_F32, LAYOUT_FILE, 1, 64, 64, NULL}, "rows"},
         {{OP_LINEAR, DT_F32, ACT_F32, LAYOUT_FILE, 8, 64, 64, NULL}, "rows_t4"},
         {{OP_LINEAR, DT_Q6_K, ACT_F32, LAYOUT_FILE, 9, 64, 256, NULL}, "tile"},
@@ -197,21 +212,33 @@ static void heuristic_by_shape(void **state)
         {{OP_ATTENTION, DT_F16, -1, KV_PLAIN, 1, 0, 512, "split"}, NULL}, /* head_dim over 256 */
         {{OP_QUANTIZE, -1, ACT_Q8, -1, 1, 0, 48, "plain"}, NULL},         /* not a multiple of 32 */
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct variant *v = variant_choose(d, &rows[i].query);
-        if (!rows[i].want) {
-            assert_null(v);
-        } else {
-            assert_non_null(v);
-            assert_string_equal(variant_name(v), rows[i].want);
-        }
-    }
+    assert_choices(d, rows, sizeof rows / sizeof *rows);
     /* D5: the next one takes the place of one that failed */
     const struct variant *best = variant_choose(d, &rows[0].query);
     variant_mark_set(d, best, VARIANT_FAILED);
     assert_string_equal(variant_name(variant_choose(d, &rows[0].query)), "naive");
     variant_mark_set(d, best, VARIANT_PASSED);
     assert_ptr_equal(variant_choose(d, &rows[0].query), best);
+    device_close(d);
+}
+
+/* Shapes -> variant, on an NVIDIA GPU with wgmma and what goes with it. */
+static void heuristic_by_shape_on_hopper(void **state)
+{
+    (void)state;
+    const struct device_options options = {0};
+    struct device *d = ops_device_of(DEVICE_DISCRETE_GPU, &options);
+    if (!d)
+        skip();
+    static const struct choice rows[] = {
+        {{OP_LINEAR, DT_F32, ACT_F32, LAYOUT_FILE, 8, 64, 64, NULL}, "floats_t8"},
+        {{OP_LINEAR, DT_Q4_0, ACT_F32, LAYOUT_FILE, 512, 64, 64, "rows"}, "rows"},
+        {{OP_LINEAR, DT_Q4_0, ACT_F32, LAYOUT_FILE, 1, 64, 64, "naive"}, "naive"},
+        {{OP_LINEAR, DT_Q2_K, ACT_F32, LAYOUT_FILE, 1, 64, 256, NULL}, NULL},
+        {{OP_ATTENTION, DT_F16, -1, KV_PLAIN, 1, 0, 64, "split"}, "split"},
+    };
+    if (device_caps(d) & CAP_PTX_WGMMA)
+        assert_choices(d, rows, sizeof rows / sizeof *rows);
     device_close(d);
 }
 
@@ -242,6 +269,7 @@ int main(void)
         cmocka_unit_test(verdicts_are_cached_by_source),
         cmocka_unit_test(every_allocation_of_a_trial_may_fail),
         cmocka_unit_test(heuristic_by_shape),
+        cmocka_unit_test(heuristic_by_shape_on_hopper),
         cmocka_unit_test(host_has_only_references),
     };
     return cmocka_run_group_tests(tests, ops_open_list, ops_close_list);

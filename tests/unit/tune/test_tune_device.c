@@ -183,9 +183,9 @@ static void tuned_values_decide_the_choice(void **state)
     struct device *d = ops_first_device(&options);
     if (!d)
         return;
-    const char *here = "rows=100,len=1000";
+    const char *here = "rows=100,len=1000", *away = "rows=800,len=100000";
     const struct shape shape = shape_from(OP_SOFTMAX, here);
-    const struct variant *heuristic = ask(d, here);
+    const struct variant *heuristic = ask(d, here), *far_away = ask(d, away);
     const struct variant *online = by_name(d, OP_SOFTMAX, "online", DT_F32);
     assert_ptr_not_equal(heuristic, online);
     struct tune_record r = record_for(d, online, DT_F32, shape, "LWS=32", 100);
@@ -205,8 +205,8 @@ static void tuned_values_decide_the_choice(void **state)
     const struct variant *tuned = ask(d, here);
     assert_string_equal(variant_name(tuned), "online");
     assert_int_equal(tuned->stages[0].lws, 32);
-    assert_ptr_equal(ask(d, "rows=110,len=900"), tuned);        /* of the same class */
-    assert_ptr_equal(ask(d, "rows=800,len=100000"), heuristic); /* far away */
+    assert_ptr_equal(ask(d, "rows=110,len=900"), tuned); /* of the same class */
+    assert_ptr_equal(ask(d, away), far_away);
 
     variant_mark_set(d, tuned, VARIANT_FAILED); /* a failed self-test takes it out again */
     assert_int_equal(variant_mark_get(d, online), VARIANT_UNTESTED);
