@@ -262,12 +262,13 @@ static enum status feed_piece(struct sequence *s, const char *piece, size_t n, b
 {
     struct err e;
     size_t before = s->output.text.length;
+    uint32_t characters = stop_filter_characters(s->stop);
     enum status status = stop_filter_feed(s->stop, piece, n, &s->output.text, hit, &e);
     if (status != ST_OK)
         return fault_from_err(f, NULL, &e);
     s->n_text += (uint32_t)n;
     s->n_emitted += (uint32_t)(s->output.text.length - before);
-    s->n_characters += count_characters(piece, n);
+    s->n_characters += stop_filter_characters(s->stop) - characters;
     return ST_OK;
 }
 

@@ -24,6 +24,7 @@ struct stop_filter {
     size_t n_partial;
     char *held; /* characters that may belong to a stop string: under the longest pattern + 4 */
     size_t n_held;
+    uint32_t n_characters; /* taken */
     bool hit;
     char *texts;
     uint16_t *borders;
@@ -107,6 +108,11 @@ size_t stop_filter_held(const struct stop_filter *f)
     return f->n_partial + f->n_held;
 }
 
+uint32_t stop_filter_characters(const struct stop_filter *f)
+{
+    return f->n_characters;
+}
+
 /* Gives out the first n held bytes. */
 static enum status release(struct stop_filter *f, size_t n, struct strbuf *out, struct err *e)
 {
@@ -143,6 +149,7 @@ static enum status take_character(struct stop_filter *f, const char *bytes, size
                                   struct strbuf *out, struct err *e)
 {
     size_t open = 0;
+    f->n_characters++;
     for (size_t i = 0; i < n; i++) {
         f->held[f->n_held++] = bytes[i];
         size_t completed = advance(f, bytes[i], &open);

@@ -33,5 +33,8 @@ enum status stop_filter_feed(struct stop_filter *f, const char *bytes, size_t n,
 enum status stop_filter_flush(struct stop_filter *f, struct strbuf *out, struct err *e);
 /* Bytes held back now. */
 size_t stop_filter_held(const struct stop_filter *f);
+/* Characters taken so far, U+FFFDs among them, whether held back or given out; not the beginning of
+ * one. */
+uint32_t stop_filter_characters(const struct stop_filter *f);
 
 #endif

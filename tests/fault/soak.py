@@ -60,7 +60,8 @@ class Soak:
             known.append(text)
 
     async def parted_at_a_tie(self, c, body, one, other):
-        """Whether the two best tokens where both texts part are within NEAR_TIE; asked again until an answer comes by there."""
+        """Whether the two best tokens where both texts part are within NEAR_TIE; asked again until an answer comes by there.
+        A byte that is no text by itself looks like any other in a text, so they may have parted at the bytes before."""
         common = len(os.path.commonprefix([one, other]))
         for _ in range(20):
             status, data = await self.post(c, "/v1/completions", {**body, "logprobs": 2}, (200, 429))
@@ -70,10 +71,12 @@ class Soak:
             if choice["text"][:common] != one[:common]:
                 continue
             offsets = choice["logprobs"]["text_offset"]
-            index = max(i for i, offset in enumerate(offsets) if offset <= max(common, offsets[0]))
-            best, second = sorted(choice["logprobs"]["top_logprobs"][index].values(), reverse=True)[:2]
-            self.counts["parted at a tie"] += 1
-            return best - second < NEAR_TIE
+            first = last = max(i for i, offset in enumerate(offsets) if offset <= common)
+            while first > 0 and choice["logprobs"]["tokens"][first - 1].startswith("bytes:"):
+                first -= 1
+            pairs = [sorted(top.values(), reverse=True)[:2] for top in choice["logprobs"]["top_logprobs"][first:last + 1]]
+            self.counts["parted"] += 1
+            return min(best - second for best, second in pairs) < NEAR_TIE
         return False
 
     async def sampled(self, c):
@@ -227,4 +230,5 @@ def soak_daemon(o, arguments):
     return 1 if problems else 0
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -115,6 +115,14 @@ def test_s37_logprobs(fake):
     assert zero["top_logprobs"] == [{}, {}] and len(zero["token_logprobs"]) == 2
 
 
+def test_s37_offsets_count_what_the_text_shows(fake):
+    """S37: bytes that are no text are a character each there; the bytes of one character begin where it does."""
+    ids = [3 + b for b in b"<\x86a\xc3\xa9\xe9z$|"]
+    choice = fake.complete(prompt=ids, logprobs=0, max_tokens=6, temperature=0)["choices"][0]
+    assert choice["text"] == "\ufffda\u00e9\ufffdz"
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2, 2, 3, 3]
+
+
 def test_s37_logprobs_of_an_echoed_prompt(fake):
     """S37: echo and logprobs score the prompt, over the limit of logits rows of one step too."""
     prompt = "ab" * 70
