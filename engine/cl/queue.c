@@ -267,7 +267,7 @@ static void sleep_ns(uint64_t ns)
 static cl_int poll_steps(struct device *d, struct queue *queue, cl_event done)
 {
     uint64_t start = clock_now_ns();
-    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 8;
+    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 16;
     for (;;) {
         cl_int state = CL_QUEUED;
         cl_int code =
