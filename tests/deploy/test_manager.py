@@ -15,7 +15,7 @@ import requests
 from manager import Manager
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "http"))
-from daemon import run_to_end  # noqa: E402
+from daemon import Daemon, run_to_end  # noqa: E402
 
 FAKE = os.environ.get("OINFERD_FAKE", "")
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
@@ -267,6 +267,33 @@ def test_a_reload_while_a_body_comes(start, tmp_path):
 
 
 # ---- what the unit runs besides ----
+
+def test_a_manager_that_stops_reading_stops_nothing(tmp_path, fake):
+    """Its queue is full, so that sending would wait for ever; when it reads again it is told again."""
+    path = str(tmp_path / "notify")
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(path)
+    filler = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    filler.connect(path)
+    filler.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            filler.send(b"FILLER=1")
+    daemon = Daemon(fake, "--model", "fake.gguf", env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "400000"})
+    try:
+        for _ in range(3):
+            assert daemon.complete(prompt="<ok$|")["choices"][0]["text"] == "ok"
+            time.sleep(0.3)
+        assert daemon.log().count("does not read its socket") == 1
+        manager.settimeout(10)
+        while manager.recv(4096) != b"WATCHDOG=1":
+            pass
+        daemon.stop()
+    finally:
+        daemon.kill()
+        manager.close()
+        filler.close()
+
 
 def test_check_knows_the_exposure(fake):
     code, _, err = run_to_end(FAKE, "--model", "fake.gguf", "--host", "0.0.0.0", "--check")
