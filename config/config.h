@@ -82,6 +82,9 @@ enum status config_load(int argc, char *const *argv, char *const *environment, s
                         enum config_action *action, struct strbuf *problems);
 void config_close(struct config *c); /* accepts NULL */
 
+/* A SIZE as the table's rows take it ("8MiB", "4096") in bytes; false for anything else. */
+bool config_parse_size(const char *text, uint64_t *bytes);
+
 /* Moves the live rows of `from` whose values differ into `into`; `from` gets the old ones. Appends
  * the names of these rows to `taken`, and those of rows that differ but are fixed at start to
  * `fixed`, separated by commas. Never fails: a name that finds no memory is missing from the list.

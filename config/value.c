@@ -77,6 +77,17 @@ static enum value_result parse_number(const struct config_option *option, const 
     return VALUE_OK;
 }
 
+bool config_parse_size(const char *text, uint64_t *bytes)
+{
+    const struct config_option any = {.type = CONFIG_SIZE, .max = INT64_MAX};
+    char reason[1];
+    int64_t value;
+    if (parse_number(&any, text, &value, reason, sizeof reason) != VALUE_OK)
+        return false;
+    *bytes = (uint64_t)value;
+    return true;
+}
+
 static enum value_result parse_switch(const char *text, bool *out, char *reason, size_t size)
 {
     static const char *const words[] = {"no", "yes", "off", "on", "false", "true", "0", "1"};

@@ -98,18 +98,28 @@ struct load_report {
     double place_ms, weights_ms, bind_ms;
     double overlap_ms, load_ms, build_ms;
     uint32_t kernels_built, kernels_cached;
-    uint32_t n_replaced; /* variants that failed their self-test */
+    /* Layers that do not fit the device stream to it in every run of the model, that is for every
+     * token of decoding and every n_batch tokens of a prompt. */
+    uint32_t n_layer, n_streamed;
+    uint64_t stream_bytes; /* of one run */
+    double stream_gb_s;    /* of their writes with nothing else to do, measured */
+    bool stream_pinned;    /* from pinned memory; else the host had none left */
+    uint32_t n_replaced;   /* variants that failed their self-test */
     struct selftest_row replaced[16];
 };
 
 struct model;
-/* Loads the weights, builds and self-tests the kernels, allocates the KV cache.
- * ST_NO_DEVICE_MEMORY carries the bill: weights, KV, scratch, needed and available. */
+/* Loads the weights, builds and self-tests the kernels, allocates the KV cache. Weights that do not
+ * fit beside the rest stream from host memory, a layer at a time (on CPU devices and `host` only
+ * where device_options.memory_limit_bytes says what fits). ST_NO_DEVICE_MEMORY carries the bill:
+ * weights, KV, scratch, needed and available. */
 enum status model_load(struct engine *g, const struct model_file *f,
                        const struct load_options *options, struct model **out, struct err *e);
 void model_close(struct model *m); /* accepts NULL; its sessions are closed with it */
 const struct model_file *model_file_of(const struct model *m);
 const struct load_report *model_load_report(const struct model *m);
+/* Bytes of layers that have streamed to the device so far, the loading's own runs included. */
+uint64_t model_streamed_bytes(const struct model *m);
 uint32_t model_n_ctx(const struct model *m);
 uint32_t model_n_slots(const struct model *m);
 uint32_t model_n_batch(const struct model *m);

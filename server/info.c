@@ -237,6 +237,11 @@ static void put_load(struct json *j, const struct load_report *r)
     json_real_field(j, "overlap_ms", r->overlap_ms);
     json_real_field(j, "load_ms", r->load_ms);
     json_real_field(j, "build_ms", r->build_ms);
+    json_uint_field(j, "layers", r->n_layer);
+    json_uint_field(j, "layers_streamed", r->n_streamed);
+    json_uint_field(j, "stream_bytes", r->stream_bytes);
+    json_real_field(j, "stream_gb_s", r->stream_gb_s);
+    json_bool_field(j, "stream_pinned", r->stream_pinned);
     json_uint_field(j, "kernels_built", r->kernels_built);
     json_uint_field(j, "kernels_cached", r->kernels_cached);
     json_key(j, "replaced");

@@ -1,7 +1,8 @@
 /* Buffers: created within the device's limits, counted by usage, freed.
  *
  * Invariant: the account of a device is the sum of its open buffers, wrapped ones left out (their
- * memory is the caller's).
+ * memory is the caller's). Pinned ones have an account of their own: they lie in host memory, and
+ * neither the device's size nor the option's limit speaks of that.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,14 +43,15 @@ static void account_add(struct buffer *b)
 {
     struct device_memory *m = &b->device->memory;
     *usage_bytes(m, b->usage) += b->n_bytes;
-    m->used_bytes += b->n_bytes;
+    m->used_bytes += b->usage == BUFFER_STAGING ? 0 : b->n_bytes;
     if (m->used_bytes > m->peak_bytes)
         m->peak_bytes = m->used_bytes;
     b->accounted = true;
 }
 
 /* Refuses what cannot fit, with the need, the use and the limit. */
-static enum status check_room(struct device *d, uint64_t n_bytes, const char *label, struct err *e)
+static enum status check_room(struct device *d, uint64_t n_bytes, enum buffer_usage usage,
+                              const char *label, struct err *e)
 {
     uint64_t max = buffer_max_bytes(d);
     if (n_bytes == 0)
@@ -59,7 +61,8 @@ static enum status check_room(struct device *d, uint64_t n_bytes, const char *la
                        "%s: buffer %s needs %llu bytes, one buffer has at most %llu", d->info.name,
                        label, (unsigned long long)n_bytes, (unsigned long long)max);
     const struct device_memory *m = &d->memory;
-    if (n_bytes > m->limit_bytes || m->used_bytes > m->limit_bytes - n_bytes)
+    if (usage != BUFFER_STAGING &&
+        (n_bytes > m->limit_bytes || m->used_bytes > m->limit_bytes - n_bytes))
         return err_set(e, ST_NO_DEVICE_MEMORY,
                        "%s: buffer %s needs %llu bytes, %llu of %llu are in use", d->info.name,
                        label, (unsigned long long)n_bytes, (unsigned long long)m->used_bytes,
@@ -150,7 +153,7 @@ enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage us
     *out = NULL;
     enum status status = device__usable(d, e);
     if (status == ST_OK)
-        status = check_room(d, n_bytes, label, e);
+        status = check_room(d, n_bytes, usage, label, e);
     if (status != ST_OK)
         return status;
     struct buffer *b = make_buffer(d, n_bytes, usage, label);
@@ -193,7 +196,7 @@ enum status buffer_open_image(struct device *d, struct image_size size, const ch
     if (status == ST_OK)
         status = check_image(d, size, label, e);
     if (status == ST_OK)
-        status = check_room(d, n_bytes, label, e);
+        status = check_room(d, n_bytes, BUFFER_SCRATCH, label, e);
     if (status != ST_OK)
         return status;
     struct buffer *b = make_buffer(d, n_bytes, BUFFER_SCRATCH, label);
@@ -304,7 +307,7 @@ void buffer_close(struct buffer *b)
     if (b->accounted) {
         struct device_memory *m = &b->device->memory;
         *usage_bytes(m, b->usage) -= b->n_bytes;
-        m->used_bytes -= b->n_bytes;
+        m->used_bytes -= b->usage == BUFFER_STAGING ? 0 : b->n_bytes;
     }
     mem_free(b);
 }

@@ -8,6 +8,7 @@
 
 #include "engine/cl/device.h"
 
+/* BUFFER_STAGING is pinned memory of the host; all others count as used memory of the device. */
 enum buffer_usage { BUFFER_WEIGHTS, BUFFER_KV, BUFFER_SCRATCH, BUFFER_STAGING, BUFFER_IO };
 
 struct buffer;

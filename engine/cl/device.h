@@ -123,7 +123,8 @@ uint8_t *device_marks(struct device *d);
 /* One thing of the ops layer that lives as long as the device, which closes it first. */
 void device_keep(struct device *d, void *thing, void (*close)(void *thing));
 void *device_kept(const struct device *d); /* NULL: nothing yet */
-/* Bytes in buffers now, at most ever, and in staging; live CL objects of each kind. */
+/* Bytes in the device's buffers now, at most ever, and the most allowed; by usage. staging is
+ * pinned memory of the host, which used and limit leave out. */
 struct device_memory {
     uint64_t used_bytes, peak_bytes, limit_bytes;
     uint64_t weights_bytes, kv_bytes, scratch_bytes, staging_bytes, io_bytes;

@@ -111,6 +111,7 @@ struct device {
     cl_device_id id;
     cl_context context;
     struct queue queues[QUEUE_COUNT];
+    uint64_t pair; /* counts the queue pairs: a queue_mark belongs to one */
     struct device_memory memory;
     struct device_peaks peaks; /* valid while peaks_known; they outlive a cache that cannot keep */
     bool peaks_known;

@@ -27,6 +27,7 @@
 enum status queue__open_pair(struct device *d, struct err *e)
 {
     cl_command_queue_properties properties = d->prof.on ? CL_QUEUE_PROFILING_ENABLE : 0;
+    d->pair++;
     for (int q = 0; q < QUEUE_COUNT; q++) {
         cl_int code = CL_SUCCESS;
         memset(&d->queues[q], 0, sizeof d->queues[q]);
@@ -247,6 +248,45 @@ enum status queue_order(struct device *d, enum queue_id before, enum queue_id af
     second->ordered = first->enqueued;
     second->enqueued++;
     return ST_OK;
+}
+
+enum status queue_mark(struct device *d, enum queue_id q, struct queue_mark *m, struct err *e)
+{
+    queue_unmark(m);
+    if (d->host)
+        return ST_OK;
+    enum status status = device__usable(d, e);
+    if (status != ST_OK)
+        return status;
+    cl_event end = NULL;
+    cl_int code = clEnqueueMarkerWithWaitList(d->queues[q].cl, 0, NULL, &end);
+    if (code != CL_SUCCESS)
+        return cl_check(d, code, "clEnqueueMarkerWithWaitList", "", e);
+    *m = (struct queue_mark){end, d->pair};
+    return cl_check(d, clFlush(d->queues[q].cl), "clFlush", "", e);
+}
+
+enum status queue_follow(struct device *d, enum queue_id q, const struct queue_mark *m,
+                         struct err *e)
+{
+    if (m->event == NULL || m->pair != d->pair)
+        return ST_OK;
+    enum status status = device__usable(d, e);
+    if (status != ST_OK)
+        return status;
+    const cl_event end = m->event;
+    cl_int code = clEnqueueBarrierWithWaitList(d->queues[q].cl, 1, &end, NULL);
+    if (code != CL_SUCCESS)
+        return cl_check(d, code, "clEnqueueBarrierWithWaitList", "", e);
+    d->queues[q].enqueued++;
+    return ST_OK;
+}
+
+void queue_unmark(struct queue_mark *m)
+{
+    if (m->event != NULL)
+        clReleaseEvent(m->event);
+    *m = (struct queue_mark){0};
 }
 
 enum status queue_flush(struct device *d, enum queue_id q, struct err *e)

@@ -23,6 +23,18 @@ enum status queue_fill(struct device *d, enum queue_id q, struct buffer *dst, ui
                        uint64_t n, uint8_t byte, const char *tag, struct err *e);
 /* Everything enqueued on `before` so far happens before what is enqueued on `after` from now on. */
 enum status queue_order(struct device *d, enum queue_id before, enum queue_id after, struct err *e);
+/* A place in a queue: behind what was enqueued there when it was taken. Zeroed: none. Released by
+ * queue_unmark, or by taking another; closing the device does not. */
+struct queue_mark {
+    void *event;
+    uint64_t pair; /* number of the queue pair: an earlier one was waited for before it closed */
+};
+/* Takes the end of q as *m, instead of what *m was, and has q begin what it holds. */
+enum status queue_mark(struct device *d, enum queue_id q, struct queue_mark *m, struct err *e);
+/* What is enqueued on q from now on happens after the mark; at once where there is none. */
+enum status queue_follow(struct device *d, enum queue_id q, const struct queue_mark *m,
+                         struct err *e);
+void queue_unmark(struct queue_mark *m);
 enum status queue_flush(struct device *d, enum queue_id q, struct err *e);
 /* Waits until everything on q is done. On a GPU it sleeps instead of spinning a core. Marks the
  * device lost (ST_DEVICE_LOST) when the driver says so. */

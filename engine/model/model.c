@@ -1,5 +1,6 @@
-/* Loading: places everything, compares the bill with the device's memory, then allocates, uploads,
- * binds and runs each plan once. The load report says what it took.
+/* Loading: places everything, compares the bill with the device's memory, has layers stream where
+ * that is too much, then allocates, uploads, binds and runs each plan once. The load report says
+ * what it took.
  */
 #include "engine/model/model.h"
 
@@ -165,30 +166,59 @@ static enum status upload_rope(struct model *m, struct err *e)
 
 struct bill {
     uint64_t weights, kv, scratch; /* scratch: with tables and batch buffers */
+    uint64_t loading;              /* on top of them, while the weights are loaded */
+    uint64_t least;                /* weights with every layer streaming; 0: they may not */
 };
+
+static uint64_t available_bytes(const struct model *m)
+{
+    struct device_memory memory = device_memory(m->engine->device);
+    return memory.limit_bytes > memory.used_bytes ? memory.limit_bytes - memory.used_bytes : 0;
+}
 
 static enum status print_bill(const struct model *m, const struct bill *b, struct err *e)
 {
     const double gb = 1e9;
-    struct device_memory memory = device_memory(m->engine->device);
-    uint64_t available =
-        memory.limit_bytes > memory.used_bytes ? memory.limit_bytes - memory.used_bytes : 0;
+    const uint64_t others = b->kv + b->scratch;
+    char least[64] = "";
+    if (b->least > 0)
+        snprintf(least, sizeof least, "; with all layers streaming %.3f GB",
+                 (double)(b->least + others + b->loading) / gb);
     return err_set(e, ST_NO_DEVICE_MEMORY,
                    "%s needs %.3f GB on %s: weights %.3f GB, KV cache %.3f GB (%u slots of %u "
-                   "tokens), scratch %.3f GB; available: %.3f GB",
-                   m->file->info.name, (double)(b->weights + b->kv + b->scratch) / gb,
+                   "tokens), scratch %.3f GB%s; available: %.3f GB",
+                   m->file->info.name, (double)(b->weights + others) / gb,
                    device_info(m->engine->device)->name, (double)b->weights / gb,
-                   (double)b->kv / gb, m->n_slots, m->n_ctx, (double)b->scratch / gb,
-                   (double)available / gb);
+                   (double)b->kv / gb, m->n_slots, m->n_ctx, (double)b->scratch / gb, least,
+                   (double)available_bytes(m) / gb);
 }
 
-static enum status check_bill(const struct model *m, const struct bill *b, struct err *e)
+/* Where device and host share one memory, what streams would take as much of it as what stays:
+ * there only a limit that was asked for is kept in this way. */
+static bool may_stream(const struct model *m)
 {
-    struct device_memory memory = device_memory(m->engine->device);
-    uint64_t total = b->weights + b->kv + b->scratch;
-    if (memory.limit_bytes > 0 && total + memory.used_bytes > memory.limit_bytes)
+    const enum device_kind kind = device_info(m->engine->device)->kind;
+    return (kind != DEVICE_CPU && kind != DEVICE_HOST) ||
+           m->engine->memory_limit_bytes == device_memory(m->engine->device).limit_bytes;
+}
+
+/* Compares the bill with the memory there is; layers stream where it is too large. */
+static enum status settle_bill(struct model *m, struct bill *b, struct err *e)
+{
+    const uint64_t limit = device_memory(m->engine->device).limit_bytes;
+    const uint64_t available = available_bytes(m), others = b->kv + b->scratch + b->loading;
+    const bool may = may_stream(m);
+    if (limit == 0 || b->weights + others - (may ? 0 : b->loading) <= available)
+        return ST_OK;
+    if (!may)
         return print_bill(m, b, e);
-    return ST_OK;
+    enum status status =
+        weights_stream(m->weights, available > others ? available - others : 0, &b->least, e);
+    if (status == ST_NO_DEVICE_MEMORY)
+        return print_bill(m, b, e);
+    m->context.streamer = weights_streamer(m->weights);
+    b->weights = weights_device_bytes(m->weights);
+    return status;
 }
 
 /* ---- the steps of loading ---- */
@@ -227,7 +257,8 @@ static enum status place(struct model *m, const struct load_options *o, struct b
     }
     *b = (struct bill){.weights = weights_device_bytes(m->weights),
                        .kv = kv_bytes(&m->kv),
-                       .scratch = m->scratch_bytes + rope_bytes(m) + io_bytes};
+                       .scratch = m->scratch_bytes + rope_bytes(m) + io_bytes,
+                       .loading = weights_loading_bytes(m->weights)};
     return status;
 }
 
@@ -334,7 +365,7 @@ static enum status check_fused(struct model *m, struct err *e)
 
 static enum status open_fused(struct model *m, struct err *e)
 {
-    if (m->engine->stepwise || device_is_host(m->engine->device))
+    if (m->engine->stepwise || m->context.streamer || device_is_host(m->engine->device))
         return ST_OK;
     for (uint32_t i = 0; executors[i]; i++) {
         struct err why;
@@ -383,6 +414,12 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
     r->build_ms = after.build_ms - before->build_ms;
     r->kernels_built = after.built - before->built;
     r->kernels_cached = after.cached - before->cached;
+    r->n_layer = m->file->graph->hparams->n_layer;
+    if (m->context.streamer) {
+        r->n_streamed = streamer_layers(m->context.streamer);
+        r->stream_bytes = streamer_run_bytes(m->context.streamer);
+        r->stream_pinned = streamer_pinned(m->context.streamer);
+    }
     r->n_replaced = m->engine->chooser.n_replaced;
     memcpy(r->replaced, m->engine->chooser.replaced, sizeof r->replaced);
     log_info("model loaded name=\"%s\" weights_mb=%.1f in_place_mb=%.1f kv_mb=%.1f scratch_mb=%.1f "
@@ -394,6 +431,11 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
              (double)r->kv_bytes / 1e6, (double)r->scratch_bytes / 1e6, r->upload_gb_s, r->place_ms,
              r->weights_ms, r->bind_ms, r->overlap_ms, r->load_ms, r->build_ms, r->kernels_built,
              r->kernels_cached);
+    if (r->n_streamed > 0)
+        log_info("layers stream name=\"%s\" resident=%u streamed=%u mb_per_token=%.1f gb_s=%.2f "
+                 "pinned=%s",
+                 m->file->info.name, r->n_layer - r->n_streamed, r->n_streamed,
+                 (double)r->stream_bytes / 1e6, r->stream_gb_s, r->stream_pinned ? "yes" : "no");
 }
 
 /* Everything between an empty model and one that can run. */
@@ -404,7 +446,7 @@ static enum status load(struct model *m, const struct load_options *o, bool with
     if (status == ST_OK)
         status = place(m, o, b, e);
     if (status == ST_OK)
-        status = check_bill(m, b, e);
+        status = settle_bill(m, b, e);
     trim_memory(); /* what choosing kernels left, before the weights come */
     if (status == ST_OK)
         status = allocate_batch(m, e);
@@ -420,6 +462,8 @@ static enum status load(struct model *m, const struct load_options *o, bool with
         status = bind_plans(m, e);
     if (status == ST_OK)
         status = open_fused(m, e);
+    if (status == ST_OK && with_weights && m->context.streamer)
+        status = streamer_measure(m->context.streamer, &m->report.stream_gb_s, e);
     return status == ST_OK && with_weights && m->executor ? check_fused(m, e) : status;
 }
 
@@ -516,6 +560,11 @@ const struct model_file *model_file_of(const struct model *m)
 const struct load_report *model_load_report(const struct model *m)
 {
     return &m->report;
+}
+
+uint64_t model_streamed_bytes(const struct model *m)
+{
+    return m->context.streamer ? streamer_total_bytes(m->context.streamer) : 0;
 }
 
 uint32_t model_n_ctx(const struct model *m)

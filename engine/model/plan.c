@@ -170,19 +170,47 @@ static enum status adjust(struct plan *p, struct plan_step *s, const struct plan
     return status;
 }
 
+/* Layers stream as the run comes to them: *at is the one it is in, -1 outside. */
+static enum status move_to_layer(const struct plan *p, int32_t *at, int32_t layer, struct err *e)
+{
+    struct streamer *s = p->context->streamer;
+    enum status status = ST_OK;
+    if (!s || *at == layer)
+        return ST_OK;
+    if (*at >= 0)
+        status = streamer_leave(s, (uint32_t)*at, e);
+    if (status == ST_OK && layer >= 0)
+        status = streamer_enter(s, (uint32_t)layer, e);
+    *at = layer;
+    return status;
+}
+
+/* A run that does not come to its end leaves the layers' rotation anywhere. */
+static void break_off(const struct plan *p)
+{
+    if (p->context->streamer)
+        streamer_restart(p->context->streamer);
+}
+
 enum status plan_run(struct plan *p, const struct plan_batch *batch, struct err *e)
 {
     ASSERT(batch->n_tokens > 0 && batch->n_tokens <= p->max_tokens &&
            batch->n_outputs <= p->max_outputs && batch->n_outputs <= batch->n_tokens);
     enum status status = ST_OK;
+    int32_t layer = -1;
     for (uint32_t i = 0; i < p->n_steps && status == ST_OK; i++) {
         struct plan_step *s = &p->steps[i];
-        if (s->rows == ROWS_OUTPUTS && batch->n_outputs == 0)
+        status = move_to_layer(p, &layer, s->layer, e);
+        if (status != ST_OK || (s->rows == ROWS_OUTPUTS && batch->n_outputs == 0))
             continue;
         status = adjust(p, s, batch, e);
         if (status == ST_OK)
             status = op_run(s->bound, e);
     }
+    if (status == ST_OK)
+        status = move_to_layer(p, &layer, -1, e);
+    if (status != ST_OK)
+        break_off(p);
     return status;
 }
 
@@ -242,19 +270,24 @@ enum status plan_find_bad(struct plan *p, const struct plan_batch *batch, uint32
                           struct err *e)
 {
     bool finite = true;
+    enum status status = ST_OK;
+    int32_t layer = -1;
     for (*step = 0; *step < p->n_steps; ++*step) {
         struct plan_step *s = &p->steps[*step];
-        if (s->rows == ROWS_OUTPUTS && batch->n_outputs == 0)
+        status = move_to_layer(p, &layer, s->layer, e);
+        if (status == ST_OK && s->rows == ROWS_OUTPUTS && batch->n_outputs == 0)
             continue;
-        enum status status = adjust(p, s, batch, e);
+        if (status == ST_OK)
+            status = adjust(p, s, batch, e);
         if (status == ST_OK)
             status = op_run(s->bound, e);
         if (status == ST_OK)
             status = output_is_finite(p, s, &finite, e);
         if (status != ST_OK || !finite)
-            return status;
+            break;
     }
-    return ST_OK;
+    break_off(p);
+    return status;
 }
 
 /* Steps that differ in nothing but their layer are one line. */

@@ -8,7 +8,8 @@
  * The list of steps is open to the rest of engine/model: a second executor (fused.h: several greedy
  * tokens in one launch) reads op, variant, tensors and params of every step from here. Steps come
  * in the order of the graph's nodes; `role` and `layer` say which node. A linear whose weight lies
- * in several chunks is several steps in a row with the same role and layer.
+ * in several chunks is several steps in a row with the same role and layer. The weights of a layer
+ * that streams are where its steps say only while the plan runs them.
  *
  * Life: plan_open (decides the steps; needs placed weights and cache, no buffers), plan_scratch
  * (how much scratch the steps need), plan_bind (when all buffers are there), plan_run.
@@ -39,7 +40,8 @@ struct plan_context {
     struct tensor index, found;         /* of argmax: int, float [PLAN_MAX_OUTPUTS] */
     struct buffer **scratch;            /* [n_scratch], shared by the plans: they run in turn */
     uint32_t n_scratch;
-    uint64_t scratch_limit; /* bytes of one scratch buffer at most */
+    uint64_t scratch_limit;    /* bytes of one scratch buffer at most */
+    struct streamer *streamer; /* of the weights; NULL: every layer stays */
 };
 
 /* A value in memory: a graph value in one activation format. Its offset counts through the scratch

@@ -1,7 +1,8 @@
 /* Placement of weights: layouts, chunks, arenas. No tensor data is read here.
  *
  * Arenas are the device buffers that hold uploaded chunks one after another; none is larger than
- * the device allows. A chunk in the file's mapping gets a wrapped buffer of its own.
+ * the device allows. A chunk in the file's mapping gets a wrapped buffer of its own; those of a
+ * layer that streams share the slot it comes to.
  */
 #include <unistd.h>
 
@@ -90,20 +91,14 @@ static enum status place_run(struct weights *w, const struct run *r, struct err 
         *chunk = (struct weight_chunk){
             .row0 = r->row0 + done,
             .n_rows = n_rows,
-            .arena = WEIGHT_IN_PLACE,
+            .arena = r->in_place ? WEIGHT_IN_PLACE : 0,
             .tensor = {.bytes = layout_bytes(r->dtype, r->layout, n_rows, r->k),
                        .dtype = r->dtype,
                        .layout = r->layout,
                        .ne = {r->k, n_rows, 1, 1}},
         };
-        if (r->in_place) {
+        if (r->in_place)
             w->in_place_bytes += chunk->tensor.bytes;
-        } else {
-            enum status status =
-                reserve_in_arena(w, chunk->tensor.bytes, &chunk->arena, &chunk->tensor.offset, e);
-            if (status != ST_OK)
-                return status;
-        }
         done += n_rows;
     }
     return ST_OK;
@@ -246,6 +241,65 @@ static enum status place_weight(struct weights *w, uint32_t weight,
     return status;
 }
 
+/* ---- buffers ---- */
+
+/* The layer of the nodes that use a weight, if it is one. */
+static int32_t layer_of(const struct graph *g, uint32_t weight)
+{
+    bool found = false;
+    int32_t layer = -1;
+    for (uint32_t n = 0; n < g->n_nodes; n++) {
+        const struct graph_node *node = &g->nodes[n];
+        if (node->weight != weight && node->bias != weight)
+            continue;
+        if (found && node->layer != layer)
+            return -1;
+        layer = node->layer;
+        found = true;
+    }
+    return layer;
+}
+
+/* Of each layer, in one piece, what is not in place. */
+static void count_layers(const struct weights *w, uint64_t *bytes)
+{
+    for (uint32_t i = 0; i < w->graph->n_weights; i++)
+        for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && w->layer[i] >= 0; c++)
+            if (w->list[i].chunks[c].arena != WEIGHT_IN_PLACE)
+                bytes[w->layer[i]] += round_up(w->list[i].chunks[c].tensor.bytes, WEIGHT_ALIGN);
+}
+
+/* Gives every chunk that is not in place its arena, or its place among the layer's in a slot. */
+static enum status assign_arenas(struct weights *w, struct err *e)
+{
+    const uint32_t n_layer = w->graph->hparams->n_layer;
+    uint64_t *end = mem_array(n_layer, sizeof *end);
+    if (!end)
+        return out_of_memory(e);
+    enum status status = ST_OK;
+    w->n_arenas = 0;
+    for (uint32_t i = 0; i < w->graph->n_weights; i++) {
+        const int32_t layer = w->layer[i];
+        const bool streams =
+            w->streamer && layer >= 0 && streamer_has(w->streamer, (uint32_t)layer);
+        for (uint32_t c = 0; c < w->list[i].n_chunks && !w->shared[i] && status == ST_OK; c++) {
+            struct weight_chunk *chunk = &w->list[i].chunks[c];
+            if (chunk->arena == WEIGHT_IN_PLACE)
+                continue;
+            if (!streams) {
+                status = reserve_in_arena(w, chunk->tensor.bytes, &chunk->arena,
+                                          &chunk->tensor.offset, e);
+                continue;
+            }
+            chunk->arena = WEIGHT_STREAMED;
+            chunk->tensor.offset = end[layer];
+            end[layer] += round_up(chunk->tensor.bytes, WEIGHT_ALIGN);
+        }
+    }
+    mem_free(end);
+    return status;
+}
+
 enum status weights_place(struct chooser *c, const struct graph *g, const uint32_t *n_tokens,
                           uint32_t n, struct weights **out, struct err *e)
 {
@@ -263,25 +317,68 @@ enum status weights_place(struct chooser *c, const struct graph *g, const uint32
     w->list = mem_array(g->n_weights, sizeof *w->list);
     w->first = mem_array(g->n_weights, sizeof *w->first);
     w->shared = mem_array(g->n_weights, sizeof *w->shared);
+    w->layer = mem_array(g->n_weights, sizeof *w->layer);
     enum status status = ST_OK;
-    if (!w->list || !w->first || !w->shared)
+    if (!w->list || !w->first || !w->shared || !w->layer)
         status = out_of_memory(e);
     const struct token_counts counts = {n_tokens, n};
     for (uint32_t i = 0; i < g->n_weights && status == ST_OK; i++)
         status = place_weight(w, i, &counts, e);
+    for (uint32_t i = 0; i < g->n_weights && status == ST_OK; i++) {
+        w->list[i].chunks = w->chunks + w->first[i];
+        w->layer[i] = layer_of(g, i);
+    }
+    if (status == ST_OK)
+        status = assign_arenas(w, e);
     if (status != ST_OK) {
         weights_close(w);
         return status;
     }
-    for (uint32_t i = 0; i < g->n_weights; i++)
-        w->list[i].chunks = w->chunks + w->first[i];
     *out = w;
     return ST_OK;
 }
 
+/* What weights_stream decides, with memory[n_layer] of its own for bytes and choice. */
+static enum status choose_streams(struct weights *w, uint64_t *bytes, bool *streams, uint64_t room,
+                                  uint64_t *least, struct err *e)
+{
+    const uint32_t n_layer = w->graph->hparams->n_layer;
+    uint64_t largest = 0, others = weights_device_bytes(w);
+    count_layers(w, bytes);
+    for (uint32_t i = 0; i < n_layer; i++) {
+        others -= bytes[i];
+        largest = bytes[i] > largest ? bytes[i] : largest;
+    }
+    *least = others + STREAMER_SLOTS * largest;
+    if (room < others || largest > buffer_max_bytes(w->device) ||
+        streamer_choose(bytes, n_layer, room - others, streams) == 0)
+        return err_set(e, ST_NO_DEVICE_MEMORY,
+                       "weights: %llu bytes with all layers streaming, there is room for %llu",
+                       (unsigned long long)*least, (unsigned long long)room);
+    enum status status = streamer_open(w->device, bytes, streams, n_layer, &w->streamer, e);
+    return status == ST_OK ? assign_arenas(w, e) : status;
+}
+
+enum status weights_stream(struct weights *w, uint64_t room, uint64_t *least, struct err *e)
+{
+    const uint32_t n_layer = w->graph->hparams->n_layer;
+    uint64_t *bytes = mem_array(n_layer, sizeof *bytes);
+    bool *streams = mem_array(n_layer, sizeof *streams);
+    enum status status =
+        bytes && streams ? choose_streams(w, bytes, streams, room, least, e) : out_of_memory(e);
+    mem_free(bytes);
+    mem_free(streams);
+    return status;
+}
+
+struct streamer *weights_streamer(const struct weights *w)
+{
+    return w->streamer;
+}
+
 uint64_t weights_device_bytes(const struct weights *w)
 {
-    uint64_t total = 0;
+    uint64_t total = w->streamer ? streamer_device_bytes(w->streamer) : 0;
     for (uint32_t i = 0; i < w->n_arenas; i++)
         total += w->arena_bytes[i];
     return total;
@@ -368,12 +465,16 @@ enum status weights_allocate(struct weights *w, struct err *e)
     for (uint32_t i = 0; i < w->n_arenas && status == ST_OK; i++)
         status =
             buffer_open(w->device, w->arena_bytes[i], BUFFER_WEIGHTS, "weights", &w->arenas[i], e);
+    if (status == ST_OK && w->streamer)
+        status = streamer_allocate(w->streamer, e);
     for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++) {
         struct weight *weight = &w->list[i];
         for (uint32_t c = 0; c < weight->n_chunks && !w->shared[i] && status == ST_OK; c++) {
             struct weight_chunk *chunk = &weight->chunks[c];
             if (chunk->arena == WEIGHT_IN_PLACE)
                 status = wrap_chunk(w, i, chunk, e);
+            else if (chunk->arena == WEIGHT_STREAMED)
+                chunk->tensor.buffer = streamer_slot(w->streamer, (uint32_t)w->layer[i]);
             else
                 chunk->tensor.buffer = w->arenas[chunk->arena];
         }
@@ -390,11 +491,13 @@ void weights_close(struct weights *w)
             buffer_close(w->chunks[i].tensor.buffer);
     for (uint32_t i = 0; w->arenas && i < w->n_arenas; i++)
         buffer_close(w->arenas[i]);
+    streamer_close(w->streamer);
     mem_free(w->arenas);
     mem_free(w->arena_bytes);
     mem_free(w->chunks);
     mem_free(w->list);
     mem_free(w->first);
     mem_free(w->shared);
+    mem_free(w->layer);
     mem_free(w);
 }

@@ -5,6 +5,7 @@
 #include "engine/model/weights.h"
 
 #define WEIGHT_IN_PLACE UINT32_MAX
+#define WEIGHT_STREAMED (UINT32_MAX - 1)
 
 struct weights {
     struct chooser *chooser;
@@ -14,6 +15,7 @@ struct weights {
     struct weight *list; /* [graph->n_weights] */
     uint32_t *first;     /* [graph->n_weights]: number of each weight's first chunk */
     bool *shared;        /* [graph->n_weights]: the chunks are an earlier weight's */
+    int32_t *layer;      /* [graph->n_weights]: whose weight it is; -1: of none, or of several */
     struct weight_chunk *chunks;
     uint32_t n_chunks, chunks_capacity;
 
@@ -22,6 +24,7 @@ struct weights {
     uint32_t n_arenas, arenas_capacity;
     uint64_t arena_limit;
     uint64_t in_place_bytes;
+    struct streamer *streamer; /* NULL: every layer stays */
 };
 
 /* Rows of one tensor of the file that go to one chunk. */

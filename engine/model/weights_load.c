@@ -6,6 +6,9 @@
  * before it is repacked. Devices with memory of their own are sent what several threads read from
  * the file; for the others pages of the mapping are copied, and dropped as soon as they have been
  * used: what is resident is never much more than the weights themselves.
+ *
+ * A layer that streams is loaded into its slot like any other weight, and from there, as the device
+ * wants it, copied to its host memory while the next one is loaded into another slot.
  */
 #include <string.h>
 
@@ -26,6 +29,7 @@ struct part {
     const struct variant *repacker; /* NULL: as in the file */
     uint64_t row, n_rows;
     bool is_vector;
+    int32_t whole; /* the layer that streams and is complete after this part; else -1 */
 };
 
 /* One upload or repack in progress. */
@@ -254,6 +258,7 @@ static enum status list_chunk(struct loader *l, uint32_t weight, const struct we
     struct weight_segment segments[WEIGHT_MAX_PARTS];
     const uint32_t n = weight_segments(l->w, weight, chunk, segments);
     struct part p = {.chunk = chunk,
+                     .whole = -1,
                      .is_vector = l->w->graph->weights[weight].kind == WEIGHT_VECTOR};
     if (chunk->arena == WEIGHT_IN_PLACE)
         return advance(l, chunk->tensor.bytes);
@@ -275,29 +280,73 @@ static enum status list_chunk(struct loader *l, uint32_t weight, const struct we
     return status;
 }
 
-/* All chunks, those of vectors first: between rows, what comes next is rows. */
-static enum status list_parts(struct loader *l)
+/* The layer that a weight streams with, or -1. */
+static int32_t streams_with(const struct weights *w, uint32_t weight)
+{
+    const int32_t layer = w->layer[weight];
+    return w->streamer && layer >= 0 && streamer_has(w->streamer, (uint32_t)layer) ? layer : -1;
+}
+
+/* The chunks that stream with the layer given, or with none: those of vectors first, for between
+ * rows what comes next is rows. */
+static enum status list_chunks(struct loader *l, int32_t layer)
 {
     const struct weights *w = l->w;
     enum status status = ST_OK;
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++)
-            if (!w->shared[i] && (w->graph->weights[i].kind == WEIGHT_VECTOR) == (pass == 0))
+            if (!w->shared[i] && streams_with(w, i) == layer &&
+                (w->graph->weights[i].kind == WEIGHT_VECTOR) == (pass == 0))
                 for (uint32_t c = 0; c < w->list[i].n_chunks && status == ST_OK; c++)
                     status = list_chunk(l, i, &w->list[i].chunks[c]);
     return status;
+}
+
+/* Everything: what stays first, then layer by layer what streams. */
+static enum status list_parts(struct loader *l)
+{
+    const uint32_t n_layer = l->w->streamer ? l->w->graph->hparams->n_layer : 0;
+    enum status status = list_chunks(l, -1);
+    for (uint32_t i = 0; i < n_layer && status == ST_OK; i++) {
+        if (!streamer_has(l->w->streamer, i))
+            continue;
+        status = list_chunks(l, (int32_t)i);
+        if (status == ST_OK)
+            l->parts[l->n_parts - 1].whole = (int32_t)i; /* it has parts: bytes made it stream */
+    }
+    return status;
+}
+
+static enum status load_part(struct loader *l, const struct part *p)
+{
+    enum status status = p->is_vector ? load_vector(l, p) : load_rows(l, p);
+    if (status != ST_OK || p->whole < 0)
+        return status;
+    status = run_pending(l);
+    return status == ST_OK ? streamer_keep(l->w->streamer, (uint32_t)p->whole, l->e) : status;
+}
+
+static uint64_t piece_bytes(const struct device *d, bool *reads_file)
+{
+    const enum device_kind kind = device_info(d)->kind;
+    *reads_file = kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR;
+    return *reads_file ? PIECE_BYTES_MAX : PIECE_BYTES;
+}
+
+uint64_t weights_loading_bytes(const struct weights *w)
+{
+    bool reads_file;
+    return w->can_wrap ? 0 : 2 * piece_bytes(w->device, &reads_file);
 }
 
 /* Loads every chunk and waits for the device. */
 static enum status load_all(struct loader *l)
 {
     struct weights *w = l->w;
-    const enum device_kind kind = device_info(w->device)->kind;
-    l->reads_file = kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR;
-    l->piece_bytes = l->reads_file ? PIECE_BYTES_MAX : PIECE_BYTES;
+    l->piece_bytes = piece_bytes(w->device, &l->reads_file);
     enum status status = list_parts(l);
     for (size_t i = 0; i < l->n_parts && status == ST_OK; i++)
-        status = l->parts[i].is_vector ? load_vector(l, &l->parts[i]) : load_rows(l, &l->parts[i]);
+        status = load_part(l, &l->parts[i]);
     staging_forget(w->device);
     if (status == ST_OK)
         status = run_pending(l);

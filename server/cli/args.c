@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config.h"
 #include "server/cli/cli.h"
 
 static void print_help(FILE *out, const char *command, const char *purpose, const struct arg *args,
@@ -40,6 +41,7 @@ static const char *expected(enum arg_type type)
 {
     return type == ARG_REAL   ? "a number"
            : type == ARG_SEED ? "a whole number"
+           : type == ARG_SIZE ? "a size such as 8MiB"
                               : "a whole number from 0 to 4294967295";
 }
 
@@ -71,6 +73,7 @@ static bool store(const struct arg *a, const char *text)
         *(uint64_t *)a->target = value;
         return true;
     }
+    case ARG_SIZE: return config_parse_size(text, a->target);
     case ARG_REAL: {
         float value = strtof(text, &end);
         if (!*text || *end || errno || !isfinite(value))

@@ -13,6 +13,7 @@ enum arg_type {
     ARG_TEXTS, /* struct arg_texts; may be given several times */
     ARG_COUNT, /* uint32_t */
     ARG_SEED,  /* uint64_t */
+    ARG_SIZE,  /* uint64_t, bytes: "8MiB" as in the daemon's options */
     ARG_REAL,  /* float */
     ARG_FLAG   /* bool; takes no value */
 };

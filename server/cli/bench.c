@@ -6,7 +6,8 @@
  * With several sequences (tgN x S) each of them generates N tokens, all in the same steps, and the
  * rate counts the tokens of all. --breakdown runs each test once more with every kernel measured,
  * and says how much of a token's time the device was busy; the rest is gaps between kernels and the
- * host's work.
+ * host's work. Where layers stream (--memory-limit), a line says how fast they did beside the
+ * tokens and how fast they do with nothing else to do.
  */
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +40,8 @@ struct result {
     char test[TEXT_BYTES]; /* "pp512", "tg128 @ d2048" */
     double mean, deviation, median;
     /* of a token, of the measured run; 0 without --breakdown */
-    double token_us, kernel_us, launches;
+    double token_us, kernel_us, launches, transfer_us, overlap_us;
+    double stream_gb_s; /* of all counted runs; 0 where every layer stays */
 };
 
 /* Generates n tokens of each sequence; an end-of-generation token is followed by any other, to go
@@ -112,9 +114,9 @@ struct test {
     enum status (*work)(struct bench *b, uint32_t n, struct err *e);
 };
 
-/* Runs a test once; *seconds is its wall time. */
+/* Runs a test once; *seconds is its wall time, *streamed the bytes of layers that came for it. */
 static enum status run_once(struct bench *b, const struct test *test, double *seconds,
-                            struct err *e)
+                            uint64_t *streamed, struct err *e)
 {
     for (uint32_t s = 0; s < test->n_sequences; s++) {
         session_rewind(b->sessions[s], 0);
@@ -125,9 +127,10 @@ static enum status run_once(struct bench *b, const struct test *test, double *se
         if (status != ST_OK)
             return status;
     }
-    const uint64_t start_ns = clock_now_ns();
+    const uint64_t start_ns = clock_now_ns(), before = model_streamed_bytes(b->loaded.model);
     enum status status = test->work(b, test->n, e);
     *seconds = (double)(clock_now_ns() - start_ns) / 1e9;
+    *streamed = model_streamed_bytes(b->loaded.model) - before;
     return status;
 }
 
@@ -139,9 +142,10 @@ static enum status break_down(struct bench *b, const struct test *test, struct r
     if (!report)
         return err_set(e, ST_NO_MEMORY, "bench: a report of %zu bytes", sizeof *report);
     double seconds = 0;
+    uint64_t streamed;
     enum status status = engine_profile(b->loaded.engine, true, e);
     if (status == ST_OK)
-        status = run_once(b, test, &seconds, e);
+        status = run_once(b, test, &seconds, &streamed, e);
     if (status == ST_OK)
         status = engine_collect(b->loaded.engine, report, e);
     if (status == ST_OK)
@@ -150,6 +154,8 @@ static enum status break_down(struct bench *b, const struct test *test, struct r
     r->token_us = seconds * 1e6 / n_tokens;
     r->kernel_us = (double)report->compute_busy_ns / 1e3 / n_tokens;
     r->launches = (double)report->launches / n_tokens;
+    r->transfer_us = (double)report->transfer_busy_ns / 1e3 / n_tokens;
+    r->overlap_us = (double)report->overlap_ns / 1e3 / n_tokens;
     mem_free(report);
     return status;
 }
@@ -166,14 +172,21 @@ static enum status measure(struct bench *b, const struct test *test, struct resu
     if (b->depth > 0)
         snprintf(depth, sizeof depth, " @ d%u", b->depth);
     snprintf(r->test, sizeof r->test, "%s%u%s%s", test->name, test->n, sequences, depth);
+    double all_seconds = 0;
+    uint64_t streamed = 0;
     for (uint32_t i = 0; i <= b->n_repetitions; i++) {
         double seconds = 0;
-        const enum status status = run_once(b, test, &seconds, e);
+        uint64_t bytes = 0;
+        const enum status status = run_once(b, test, &seconds, &bytes, e);
         if (status != ST_OK)
             return status;
-        if (i > 0)
-            rates[i - 1] = (double)test->n * test->n_sequences / seconds;
+        if (i == 0)
+            continue;
+        rates[i - 1] = (double)test->n * test->n_sequences / seconds;
+        all_seconds += seconds;
+        streamed += bytes;
     }
+    r->stream_gb_s = (double)streamed / all_seconds / 1e9;
     summarise(rates, b->n_repetitions, r);
     return b->breakdown ? break_down(b, test, r, e) : ST_OK;
 }
@@ -205,6 +218,16 @@ static void print_md(struct bench *b, const struct result *r)
                "launches |\n",
                r->test, r->token_us, r->kernel_us, 100.0 * (1.0 - r->kernel_us / r->token_us),
                r->launches);
+    const struct load_report *load = model_load_report(b->loaded.model);
+    if (load->n_streamed > 0 && b->breakdown)
+        printf("| | | | | | | %s: transfers %.1f us a token | beside kernels %.1f us | |\n",
+               r->test, r->transfer_us, r->overlap_us);
+    if (load->n_streamed > 0)
+        printf("| | | | | | | %s: %u of %u layers stream, %.1f MB a run | %.2f GB/s | %.1f %% of "
+               "%.2f GB/s%s |\n",
+               r->test, load->n_streamed, load->n_layer, (double)load->stream_bytes / 1e6,
+               r->stream_gb_s, 100.0 * r->stream_gb_s / load->stream_gb_s, load->stream_gb_s,
+               load->stream_pinned ? "" : ", not pinned");
 }
 
 /* A field of CSV or JSON text: quotes and backslashes escaped as the format asks. */
@@ -227,14 +250,18 @@ static void print_csv(struct bench *b, const struct result *r)
     const struct model_file_info *info = model_file_info(b->loaded.file);
     if (b->n_results == 0)
         printf("model,dtype,size_bytes,n_params,device,n_threads,test,avg_ts,stddev_ts,median_ts,"
-               "load_ms,peak_rss_bytes,token_us,kernel_us,launches_per_token\n");
+               "load_ms,peak_rss_bytes,token_us,kernel_us,launches_per_token,layers_streamed,"
+               "stream_bytes,stream_gb_s,bus_gb_s\n");
     print_quoted(info->name, "\"\"", "\\");
     printf(",%s,%llu,%llu,", info->quantisation, (unsigned long long)info->weight_bytes,
            (unsigned long long)info->n_params);
     print_quoted(device_info(engine_device(b->loaded.engine))->name, "\"\"", "\\");
-    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu,%.2f,%.2f,%.3f\n", n_threads(b), r->test, r->mean,
-           r->deviation, r->median, model_load_report(b->loaded.model)->load_ms,
-           (unsigned long long)mem_peak_resident_bytes(), r->token_us, r->kernel_us, r->launches);
+    const struct load_report *load = model_load_report(b->loaded.model);
+    printf(",%u,%s,%.4f,%.4f,%.4f,%.1f,%llu,%.2f,%.2f,%.3f,%u,%llu,%.3f,%.3f\n", n_threads(b),
+           r->test, r->mean, r->deviation, r->median, load->load_ms,
+           (unsigned long long)mem_peak_resident_bytes(), r->token_us, r->kernel_us, r->launches,
+           load->n_streamed, (unsigned long long)load->stream_bytes, r->stream_gb_s,
+           load->stream_gb_s);
 }
 
 static void print_json(struct bench *b, const struct result *r)
@@ -246,16 +273,23 @@ static void print_json(struct bench *b, const struct result *r)
         ",\"dtype\":\"%s\",\"size_bytes\":%llu,\"n_params\":%llu,\"device\":", info->quantisation,
         (unsigned long long)info->weight_bytes, (unsigned long long)info->n_params);
     print_quoted(device_info(engine_device(b->loaded.engine))->name, "\\\"", "\\\\");
+    const struct load_report *load = model_load_report(b->loaded.model);
     printf(
         ",\"n_threads\":%u,\"test\":\"%s\",\"avg_ts\":%.4f,\"stddev_ts\":%.4f,\"median_ts\":%.4f,"
-        "\"load_ms\":%.1f,\"kv_bytes\":%llu,\"peak_rss_bytes\":%llu",
-        n_threads(b), r->test, r->mean, r->deviation, r->median,
-        model_load_report(b->loaded.model)->load_ms,
-        (unsigned long long)model_load_report(b->loaded.model)->kv_bytes,
-        (unsigned long long)mem_peak_resident_bytes());
+        "\"load_ms\":%.1f,\"weights_bytes\":%llu,\"kv_bytes\":%llu,\"scratch_bytes\":%llu,"
+        "\"peak_rss_bytes\":%llu",
+        n_threads(b), r->test, r->mean, r->deviation, r->median, load->load_ms,
+        (unsigned long long)load->weights_bytes, (unsigned long long)load->kv_bytes,
+        (unsigned long long)load->scratch_bytes, (unsigned long long)mem_peak_resident_bytes());
     if (b->breakdown)
-        printf(",\"token_us\":%.2f,\"kernel_us\":%.2f,\"launches_per_token\":%.3f", r->token_us,
-               r->kernel_us, r->launches);
+        printf(",\"token_us\":%.2f,\"kernel_us\":%.2f,\"launches_per_token\":%.3f,"
+               "\"transfer_us\":%.2f,\"overlap_us\":%.2f",
+               r->token_us, r->kernel_us, r->launches, r->transfer_us, r->overlap_us);
+    if (load->n_streamed > 0)
+        printf(",\"layers\":%u,\"layers_streamed\":%u,\"stream_bytes\":%llu,\"stream_gb_s\":%.3f,"
+               "\"bus_gb_s\":%.3f,\"stream_pinned\":%s",
+               load->n_layer, load->n_streamed, (unsigned long long)load->stream_bytes,
+               r->stream_gb_s, load->stream_gb_s, load->stream_pinned ? "true" : "false");
     printf("}");
 }
 
@@ -361,6 +395,8 @@ int cli_bench(int argc, char **argv)
         {"--kv", NULL, "DTYPE", ARG_TEXT, &b.load.kv, false, "KV cache: f16, f32, q8_0"},
         {"--force", NULL, "OP=V,..", ARG_TEXT, &b.load.force, false, "kernel variants to use"},
         {"--stepwise", NULL, NULL, ARG_FLAG, &b.load.stepwise, false, "a launch for every step"},
+        {"--memory-limit", NULL, "BYTES", ARG_SIZE, &b.load.memory_limit_bytes, false,
+         "of the device; layers beyond it stream"},
         {"-o", "--output", "FORMAT", ARG_TEXT, &b.format, false, "md, csv or json (md)"},
     };
     if (argc > 1 && strcmp(argv[1], "ops") == 0)

@@ -40,6 +40,7 @@ enum status loaded_open(const struct loaded_options *o, struct loaded *l, struct
     struct tune_store *tuned = NULL;
     struct engine_options engine = {
         .device = {.cache_dir = loaded_cache_folder(cache, sizeof cache),
+                   .memory_limit_bytes = o->memory_limit_bytes,
                    .trial_command = "/proc/self/exe"},
         .n_threads = o->n_threads,
         .stepwise = o->stepwise,

@@ -10,7 +10,8 @@ struct loaded_options {
     const char *force;         /* engine_options.force */
     const char *kv;            /* "f16" "f32" "q8_0" */
     uint32_t n_threads, n_ctx, n_batch;
-    uint32_t n_slots; /* sessions that the caller may open; 0: one */
+    uint32_t n_slots;            /* sessions that the caller may open; 0: one */
+    uint64_t memory_limit_bytes; /* of the device; 0: what it says */
     bool stepwise;
 };
 

@@ -105,9 +105,33 @@ class Cli(unittest.TestCase):
             self.assertGreater(row["median_ts"], 0)
             self.assertTrue(0 < row["kernel_us"] <= row["token_us"], row)
             self.assertGreater(row["launches_per_token"], 0)
+        self.assertTrue(all("layers_streamed" not in row for row in rows), rows)
+        self.assert_refused(oinfer("bench", "-m", model, "--memory-limit", "much"), 2, "much", "a size such as 8MiB")
         self.assert_refused(oinfer("bench", "-m", model, "--sequences", "65"), 2, "65", "1 to 64")
         self.assert_refused(oinfer("bench", "-m", model, "-r", "0"), 2, "bench: -r is 0, 1 to 100")
         self.assert_refused(oinfer("bench", "-m", model, "-o", "xml"), 2, 'bench: -o is "xml", not md, csv or json')
+
+    def test_bench_of_layers_that_stream(self):
+        """A limit just below the whole: the rows say how many layers stream, and at what rate."""
+        model = self.make("n_layer=6,n_embd=128,n_ff=512,n_head=4,n_head_kv=2,n_vocab=512,n_ctx=512")
+        run = ("bench", "-m", model, "-p", "8", "-n", "4", "-r", "1", "-o")
+        row = json.loads(oinfer(*run, "json").stdout)[0]
+        limit = str(row["weights_bytes"] + row["kv_bytes"] + row["scratch_bytes"] - 1)
+        self.assert_refused(oinfer(*run, "json", "--memory-limit", "1KiB"), 1, "with all layers streaming")
+        done = oinfer(*run, "json", "--memory-limit", limit)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for row in json.loads(done.stdout):
+            self.assertEqual(row["layers"], 6)
+            self.assertTrue(3 <= row["layers_streamed"] <= 6, row)
+            self.assertGreater(row["stream_bytes"], 0)
+            self.assertGreater(row["stream_gb_s"], 0)
+            self.assertGreater(row["bus_gb_s"], 0)
+            self.assertTrue(row["stream_pinned"], row)
+        table = oinfer(*run, "md", "--memory-limit", limit).stdout
+        self.assertRegex(table, r"tg4: [3-6] of 6 layers stream, [\d.]+ MB a run \| [\d.]+ GB/s \| [\d.]+ % of [\d.]+ GB/s")
+        header, *lines = oinfer(*run, "csv", "--memory-limit", limit).stdout.splitlines()
+        for line in lines:
+            self.assertIn(dict(zip(header.split(","), line.split(",")))["layers_streamed"], "3456")
 
     def test_complete(self):
         """The text is whole before the timings begin; a forced variant of no operator is named."""

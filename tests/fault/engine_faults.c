@@ -1,7 +1,8 @@
 /* The engine with its OpenCL calls and its allocations failing: for many n, call or allocation
  * number n of a start, a load, a completion and an operator fails once, fails from then on (the
  * device is lost), or comes late. Each time the outcome must be an error with its text, or the
- * right tokens; no OpenCL object may be left; and the completion after it must be right.
+ * right tokens; no OpenCL object may be left; and the completion after it must be right. The same
+ * with layers that stream, on a device said to have memory of its own.
  *
  * The first FIRST_ALL numbers are tried and then every few, or with OINFER_FAULTS_ALL=1 all of
  * them.
@@ -19,7 +20,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
-#include "engine/cl/kernel.h"
+#include "engine/cl/impl.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "engine/ops/opbench.h"
@@ -36,6 +37,9 @@
 static char folder[] = "/tmp/engine_faults_XXXXXX";
 static char path[64], cache[64];
 static token_id expected[N_OUT];
+/* How engines are opened: a limit makes layers stream, as they do on devices other than CPUs. */
+static uint64_t memory_limit;
+static bool as_gpu;
 
 /* Everything a completion needs; without a file only what an operator needs. */
 struct world {
@@ -49,9 +53,12 @@ struct world {
 
 static enum status open_engine(struct world *w, struct err *e)
 {
-    const struct engine_options options = {.device = {.cache_dir = cache}};
+    const struct engine_options options = {
+        .device = {.cache_dir = cache, .memory_limit_bytes = memory_limit}, .stepwise = as_gpu};
     const struct load_options load = {.n_ctx = 64, .n_slots = 2};
     enum status status = engine_open(w->list, 0, &options, &w->engine, e);
+    if (status == ST_OK && as_gpu && !device_is_host(w->engine->device))
+        w->engine->device->info.kind = DEVICE_DISCRETE_GPU;
     if (status == ST_OK && w->file != NULL)
         status = model_load(w->engine, w->file, &load, &w->model, e);
     return status;
@@ -547,6 +554,77 @@ static void nan_in_unused_cells_is_not_seen(void **state)
         }
 }
 
+/* ---- layers that stream ---- */
+
+/* From here on the model has layers that stream; what it says with all of them in place is
+ * expected. */
+static void begin_streaming(void)
+{
+    struct world w;
+    struct err e = {0};
+    struct tiny t = tiny_default;
+    t.n_layer = 4;
+    as_gpu = true;
+    memory_limit = 0;
+    fake_cl_rules("");
+    if (tiny_write(&t, path, &e) != ST_OK || open_world(&w, &e) != ST_OK ||
+        complete(&w, expected, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    const struct load_report *r = model_load_report(w.model);
+    memory_limit = r->weights_bytes + r->kv_bytes + r->scratch_bytes +
+                   weights_loading_bytes(w.model->weights) - 1;
+    close_world(&w);
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    assert_in_range(model_load_report(w.model)->n_streamed, 3, 4);
+    assert_true(model_load_report(w.model)->stream_pinned);
+    must_complete("nothing", &w);
+    close_world(&w);
+}
+
+static void calls_of_a_streaming_completion_fail(void **state)
+{
+    begin_streaming();
+    calls_of_a_completion_fail(state);
+}
+
+static void calls_of_a_streaming_load_fail(void **state)
+{
+    begin_streaming();
+    calls_of_a_load_fail(state);
+}
+
+static void allocations_of_a_streaming_load_fail(void **state)
+{
+    begin_streaming();
+    allocations_of_a_load_fail(state);
+}
+
+/* The driver has no pinned memory for a layer: then it lies in ordinary memory, and so do those
+ * after it. */
+static void layers_need_no_pinned_memory(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    begin_streaming();
+    for (unsigned long n = 1; n <= 3; n++) {
+        char rule[64];
+        snprintf(rule, sizeof rule, "clEnqueueMapBuffer:%lu:-12", n);
+        fake_cl_rules(rule);
+        if (open_world(&w, &e) != ST_OK)
+            fail_msg("%s: %s", rule, e.text);
+        if (!device_is_host(w.engine->device)) {
+            assert_int_equal(fake_cl_failed(), 1);
+            assert_false(model_load_report(w.model)->stream_pinned);
+        }
+        must_complete(rule, &w);
+        close_world(&w);
+        assert_int_equal(fake_cl_alive(), 0);
+    }
+    fake_cl_rules("");
+}
+
 /* ---- the whole ---- */
 
 static int prepare(void **state)
@@ -591,6 +669,10 @@ int main(void)
         cmocka_unit_test(allocations_of_a_completion_fail),
         cmocka_unit_test(allocations_of_a_load_fail),
         cmocka_unit_test(nan_in_unused_cells_is_not_seen),
+        cmocka_unit_test(layers_need_no_pinned_memory),
+        cmocka_unit_test(calls_of_a_streaming_completion_fail),
+        cmocka_unit_test(calls_of_a_streaming_load_fail),
+        cmocka_unit_test(allocations_of_a_streaming_load_fail),
     };
     return cmocka_run_group_tests(tests, prepare, clean_up);
 }

@@ -9,7 +9,7 @@
 #include "engine/model/gguf_writer.h"
 #include "engine/tensor/quant.h"
 
-#define MAX_TENSORS 64
+#define MAX_TENSORS 96
 #define N_SPECIAL   3 /* <unk> <s> </s>, then the bytes */
 
 const struct tiny tiny_default = {
@@ -60,6 +60,7 @@ static float bell(struct maker *m)
 static void plan(struct maker *m, const char *name, enum dtype dtype, uint64_t ne0, uint64_t ne1,
                  enum fill fill)
 {
+    ASSERT(m->n_tensors < MAX_TENSORS);
     struct planned *p = &m->tensors[m->n_tensors++];
     snprintf(p->name, sizeof p->name, "%s", name);
     p->dtype = dtype;

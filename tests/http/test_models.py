@@ -287,6 +287,38 @@ def test_too_little_device_memory_gives_the_bill(real_binary, tiny_model):
                      r"available: [\d.]+ GB", errors[0]), errors
 
 
+def test_layers_that_do_not_fit_stream(real_binary, tmp_path):
+    """A limit that is too small for all layers: the text is that of the whole model, and /props says what streams."""
+    model = tmp_path / "layers.gguf"
+    subprocess.run([os.environ["OINFER"], "mkmodel", "--shape",
+                    "n_layer=6,n_embd=128,n_ff=512,n_head=4,n_head_kv=2,n_vocab=512,n_ctx=256", "--dtype", "q8_0", "-o",
+                    str(model)], check=True, capture_output=True)
+    arguments = ("--model", model, "--stepwise", "--slots", 2, *(("--device", "host") if "thread" in SANITIZED else ()))
+    body = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "seed": 1}
+
+    def run(*more):
+        daemon = Daemon(real_binary, *arguments, *more)
+        try:
+            text = [daemon.complete(**body)["choices"][0]["text"] for _ in range(2)]
+            assert text[0] == text[1]
+            memory = daemon.get("/props").json()["memory"][0]
+            return text[0], memory["loads"][model_of(daemon)], memory["memory"], daemon.log()
+        finally:
+            daemon.stop()
+
+    whole, load, _, log = run()
+    assert load["layers"] == 6 and load["layers_streamed"] == 0 and load["stream_bytes"] == 0, load
+    assert "layers stream" not in log
+    limit = load["weights_bytes"] + load["kv_bytes"] + load["scratch_bytes"] - 1
+    streamed, load, memory, log = run("--memory-limit", limit)
+    assert streamed == whole
+    assert load["layers"] == 6 and 3 <= load["layers_streamed"] <= 6 and load["stream_pinned"] is True, load
+    assert load["stream_bytes"] > 0 and load["stream_gb_s"] > 0, load
+    assert memory["peak_bytes"] <= memory["limit_bytes"] == limit
+    assert re.search(rf"layers stream .*resident={6 - load['layers_streamed']} streamed={load['layers_streamed']} "
+                     r"mb_per_token=[\d.]+ gb_s=[\d.]+ pinned=yes", log), log
+
+
 def test_too_much_context_is_refused(real_binary, tiny_model):
     code, _, err = run_to_end(real_binary, "--model", tiny_model, "--ctx", 1000000, "--port", 0)
     assert code == 1 and re.search("1000000", err)

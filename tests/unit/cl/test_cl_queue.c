@@ -370,6 +370,53 @@ static void test_closed_early(void **state)
     test_each_device(closed_early);
 }
 
+/* A mark orders what came before it and nothing later: two buffers take turns, each written again
+ * only after it was read, and read only after it was written, while the other is under way. */
+static void marks(struct device *d)
+{
+    enum { ROUNDS = 40 };
+    static unsigned char values[ROUNDS], results[ROUNDS], pieces[ROUNDS][N_BYTES];
+    struct buffer *b[2] = {open_buffer(d, N_BYTES), open_buffer(d, N_BYTES)};
+    struct buffer *out = open_buffer(d, ROUNDS);
+    struct queue_mark written[2] = {{0}}, used[2] = {{0}};
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        values[i] = (unsigned char)(3 * i + 1);
+        memset(pieces[i], values[i], N_BYTES);
+    }
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        const uint32_t s = i % 2;
+        assert_ok(queue_follow(d, QUEUE_TRANSFER, &used[s], NULL));
+        assert_ok(queue_write(d, QUEUE_TRANSFER, b[s], 0, pieces[i], N_BYTES, "up", NULL));
+        assert_ok(queue_mark(d, QUEUE_TRANSFER, &written[s], NULL));
+        assert_ok(queue_follow(d, QUEUE_COMPUTE, &written[s], NULL));
+        assert_ok(queue_copy(d, QUEUE_COMPUTE, b[s], N_BYTES - 1, out, i, 1, "use", NULL));
+        assert_ok(queue_mark(d, QUEUE_COMPUTE, &used[s], NULL));
+    }
+    assert_ok(queue_read(d, QUEUE_COMPUTE, out, 0, results, ROUNDS, "down", NULL));
+    assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
+    assert_ok(queue_wait(d, QUEUE_TRANSFER, NULL));
+    assert_memory_equal(results, values, ROUNDS);
+    /* marks of a pair of queues that is gone are not waited for */
+    assert_ok(prof_enable(d, true, NULL));
+    for (uint32_t s = 0; s < 2; s++) {
+        assert_ok(queue_follow(d, QUEUE_TRANSFER, &used[s], NULL));
+        assert_ok(queue_follow(d, QUEUE_COMPUTE, &written[s], NULL));
+        queue_unmark(&used[s]);
+        queue_unmark(&written[s]);
+        queue_unmark(&written[s]); /* of none */
+        buffer_close(b[s]);
+    }
+    assert_int_equal(d->queues[QUEUE_COMPUTE].enqueued, 0);
+    assert_ok(prof_enable(d, false, NULL));
+    buffer_close(out);
+}
+
+static void test_marks(void **state)
+{
+    (void)state;
+    each_device_and_as_gpu(marks);
+}
+
 /* D15: the account's limit holds over several buffers, and what is freed can be had again. */
 static void test_limit(void **state)
 {
@@ -390,6 +437,11 @@ static void test_limit(void **state)
         assert_non_null(strstr(e.text, "800000 of 1048576"));
         assert_int_equal(device_memory(d).weights_bytes, 400000);
         assert_int_equal(device_memory(d).kv_bytes, 400000);
+        struct buffer *pinned = NULL; /* the host's memory: not within the device's limit */
+        assert_ok(buffer_open(d, 400000, BUFFER_STAGING, "pinned", &pinned, NULL));
+        assert_int_equal(device_memory(d).staging_bytes, 400000);
+        assert_int_equal(device_memory(d).used_bytes, 800000);
+        buffer_close(pinned);
         buffer_close(b[0]);
         assert_ok(buffer_open(d, 400000, BUFFER_SCRATCH, "third", &b[2], NULL));
         assert_int_equal(device_memory(d).scratch_bytes, 400000);
@@ -563,14 +615,23 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_staging),     cmocka_unit_test(test_staging_of_files),
-        cmocka_unit_test(test_pinned),      cmocka_unit_test(test_too_large_images),
-        cmocka_unit_test(test_too_much),    cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_intel_limit), cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_sleeping),
-        cmocka_unit_test(test_lost),        cmocka_unit_test(test_closed_early),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_staging),
+        cmocka_unit_test(test_staging_of_files),
+        cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_too_large_images),
+        cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_intel_limit),
+        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_sleeping),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_closed_early),
     };
     return cmocka_run_group_tests(tests, test_open_list, test_close_list);
 }

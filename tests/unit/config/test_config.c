@@ -203,6 +203,18 @@ static void units_and_ranges(void **state)
     }
 }
 
+static void sizes_are_read_outside_the_table_too(void **state)
+{
+    (void)state;
+    uint64_t bytes = 7;
+    assert_true(config_parse_size("3GiB", &bytes) && bytes == 3ull << 30);
+    assert_true(config_parse_size("4096", &bytes) && bytes == 4096);
+    assert_false(config_parse_size("-1", &bytes));
+    assert_false(config_parse_size("8parsecs", &bytes));
+    assert_false(config_parse_size("", &bytes));
+    assert_int_equal(bytes, 4096);
+}
+
 static void lists_are_bounded(void **state)
 {
     (void)state;
@@ -399,12 +411,19 @@ int main(void)
 {
     strbuf_init(&problems, CEILING);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_tables), cmocka_unit_test(later_sources_win),
-        cmocka_unit_test(every_problem_is_named),  cmocka_unit_test(units_and_ranges),
-        cmocka_unit_test(lists_are_bounded),       cmocka_unit_test(long_lines_are_reported),
-        cmocka_unit_test(odd_files_are_reported),  cmocka_unit_test(actions_stop_reading),
-        cmocka_unit_test(default_file_is_current), cmocka_unit_test(reload_takes_live_rows),
-        cmocka_unit_test(help_names_every_option), cmocka_unit_test(out_of_memory_is_a_status),
+        cmocka_unit_test(defaults_are_the_tables),
+        cmocka_unit_test(later_sources_win),
+        cmocka_unit_test(every_problem_is_named),
+        cmocka_unit_test(units_and_ranges),
+        cmocka_unit_test(sizes_are_read_outside_the_table_too),
+        cmocka_unit_test(lists_are_bounded),
+        cmocka_unit_test(long_lines_are_reported),
+        cmocka_unit_test(odd_files_are_reported),
+        cmocka_unit_test(actions_stop_reading),
+        cmocka_unit_test(default_file_is_current),
+        cmocka_unit_test(reload_takes_live_rows),
+        cmocka_unit_test(help_names_every_option),
+        cmocka_unit_test(out_of_memory_is_a_status),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     strbuf_free(&problems);
