@@ -180,8 +180,8 @@ static enum status allocate_layer(const struct streamer *s, struct streamer_laye
 {
     struct err why;
     if (!*refused) {
-        const enum status status = buffer_open_pinned(s->device, l->n_bytes, "streamed layer",
-                                                      &l->pinned, &l->memory, &why);
+        const enum status status = buffer_open_pinned(
+            s->device, l->n_bytes, false, "streamed layer", &l->pinned, &l->memory, &why);
         if (status == ST_OK)
             return ST_OK;
         if (status == ST_DEVICE_LOST) {

@@ -284,7 +284,7 @@ def test_too_little_device_memory_gives_the_bill(real_binary, tiny_model):
     errors = [line for line in (out + err).splitlines() if line.startswith("oinferd:")]
     assert code == 1 and len(errors) == 1, out + err
     assert re.search(r"needs [\d.]+ GB on .*: weights [\d.]+ GB, KV cache [\d.]+ GB .*, scratch [\d.]+ GB; "
-                     r"available: [\d.]+ GB", errors[0]), errors
+                     r"with all layers streaming [\d.]+ GB; available: [\d.]+ GB", errors[0]), errors
 
 
 def test_layers_that_do_not_fit_stream(real_binary, tmp_path):
