@@ -1,6 +1,6 @@
 /* What the service manager is told, and the sockets it passes: systemd's protocols, nothing where
- * it is not there. A manager that does not read its socket is not waited for (half a second for what
- * is said once): it hears nothing until it does. Loop thread. */
+ * it is not there. A manager that does not read its socket is not waited for (half a second for
+ * what is said once): it hears nothing until it does. Loop thread. */
 #ifndef OINFER_SERVER_NOTIFY_H
 #define OINFER_SERVER_NOTIFY_H
 
