@@ -219,7 +219,7 @@ enum status buffer_open_image(struct device *d, struct image_size size, const ch
     return ST_OK;
 }
 
-enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
+static enum status wrap(struct device *d, void *memory, bool read_only, uint64_t n_bytes,
                         enum buffer_usage usage, const char *label, struct buffer **out,
                         struct err *e)
 {
@@ -242,12 +242,13 @@ enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
     struct buffer *b = make_buffer(d, n_bytes, usage, label);
     if (b == NULL)
         return err_set(e, ST_NO_MEMORY, "buffer %s: out of memory", label);
-    b->memory = (void *)(uintptr_t)memory; /* never written: the buffer is read-only */
-    b->read_only = true;
+    b->memory = memory;
+    b->read_only = read_only;
     if (!d->host) {
+        const cl_mem_flags flags = read_only ? CL_MEM_READ_ONLY : CL_MEM_READ_WRITE;
         cl_int code = CL_SUCCESS;
-        b->cl = clCreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, (size_t)n_bytes,
-                               b->memory, &code);
+        b->cl = clCreateBuffer(d->context, flags | CL_MEM_USE_HOST_PTR, (size_t)n_bytes, b->memory,
+                               &code);
         status = cl_check(d, code, "clCreateBuffer", label, e);
     }
     if (status != ST_OK) {
@@ -256,6 +257,21 @@ enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
     }
     *out = b;
     return ST_OK;
+}
+
+enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
+                        enum buffer_usage usage, const char *label, struct buffer **out,
+                        struct err *e)
+{
+    /* never written: the buffer is read-only */
+    return wrap(d, (void *)(uintptr_t)memory, true, n_bytes, usage, label, out, e);
+}
+
+enum status buffer_wrap_writable(struct device *d, void *memory, uint64_t n_bytes,
+                                 enum buffer_usage usage, const char *label, struct buffer **out,
+                                 struct err *e)
+{
+    return wrap(d, memory, false, n_bytes, usage, label, out, e);
 }
 
 enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, bool readable, const char *label,

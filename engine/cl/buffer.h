@@ -22,6 +22,10 @@ enum status buffer_open(struct device *d, uint64_t n_bytes, enum buffer_usage us
 enum status buffer_wrap(struct device *d, const void *memory, uint64_t n_bytes,
                         enum buffer_usage usage, const char *label, struct buffer **out,
                         struct err *e);
+/* The same for memory that kernels and queues may write. */
+enum status buffer_wrap_writable(struct device *d, void *memory, uint64_t n_bytes,
+                                 enum buffer_usage usage, const char *label, struct buffer **out,
+                                 struct err *e);
 /* Images instead of plain bytes, an array of them, each texel four floats: for kernels alone, which
  * write (write_only) and read (read_only) it as image2d_array_t. Needs CAP_IMAGES; ST_UNSUPPORTED
  * names size and limit. Its bytes count as scratch. */

@@ -2,13 +2,13 @@
 #include <float.h>
 #include <math.h>
 
+#include "engine/base/mem.h"
 #include "engine/ops/check_dims.h"
 #include "engine/ops/ref/ref.h"
 #include "engine/ops/rules.h"
 
 #define CONSTANT_BYTES 32768u /* of weights in constant memory: half of what every device has */
-#define HALF_EPS       9.765625e-4
-#define PANEL          32u /* CONV_PANEL of the kernels */
+#define PANEL          32u    /* CONV_PANEL of the kernels */
 #define BEHIND         64u
 #define FILTER_BITS    32u /* of a filter's rows and columns, and one more */
 #define WIDE_CHANNELS  32u /* with fewer the transforms of tiles take longer than they save */
@@ -170,38 +170,71 @@ static uint64_t conv2d_scratch(const struct variant *v, const struct op_call *ca
     return sizeof(float) * places * (c * o + (c + o) * tiles);
 }
 
-/* |err| <= 4 sqrt(depth) eps |w| max|x| sqrt(depth); Winograd's transforms multiply it. */
+/* Sum of the squares of the inputs of image n that output (place, channels of `group`) is made of.
+ */
+static double patch_square(const struct op_call *call, const void *x, uint64_t n, uint64_t group,
+                           uint64_t place)
+{
+    const struct conv2d_params *p = &call->params.conv2d;
+    const uint64_t width = p->c / p->groups;
+    double square = 0;
+    for (uint64_t r = 0; r < p->kh; r++)
+        for (uint64_t s = 0; s < p->kw; s++) {
+            /* below the padding it wraps, and is outside too */
+            const uint64_t row = place / p->wo * p->stride_h + r * p->dil_h - p->pad_h;
+            const uint64_t col = place % p->wo * p->stride_w + s * p->dil_w - p->pad_w;
+            if (row >= p->h || col >= p->w)
+                continue;
+            for (uint64_t c = group * width; c < (group + 1) * width; c++) {
+                const uint64_t at = p->layout == CONV_NCHW
+                                        ? ((n * p->c + c) * p->h + row) * p->w + col
+                                        : ((n * p->h + row) * p->w + col) * p->c + c;
+                const double value = (double)ref_load(call->tensors[0].dtype, x, at);
+                square += value * value;
+            }
+        }
+    return square;
+}
+
+/* |err| <= 4 sqrt(depth) eps (|w||x| + |bias|), x being the inputs of that output. Winograd's forms
+ * make several outputs of the same sums: for them |x| is the largest of the image. */
 static enum status conv2d_error(const struct variant *v, const struct op_call *call,
                                 void *const *inputs, const float *got, const float *want,
                                 double *out, struct err *e)
 {
-    (void)e;
+    const bool shared = v->only == SHAPES_WINOGRAD || v->only == SHAPES_WIDE;
     const struct conv2d_params *p = &call->params.conv2d;
     const enum dtype dtype = call->tensors[0].dtype;
     const uint64_t depth = (uint64_t)p->c / p->groups * p->kh * p->kw;
     const uint64_t area = (uint64_t)p->ho * p->wo;
-    const double growth = v->only == SHAPES_WINOGRAD || v->only == SHAPES_WIDE ? 8 : 1;
-    const double rounding = dtype == DT_F16 ? HALF_EPS : (double)FLT_EPSILON;
+    double *patches = mem_array(area, sizeof *patches);
+    if (!patches)
+        return err_set(e, ST_NO_MEMORY, "conv2d: no memory for %" PRIu64 " norms", area);
     double largest = 0;
-    for (uint64_t i = 0; i < (uint64_t)p->n * p->c * p->h * p->w; i++)
-        largest = fmax(largest, fabs((double)ref_load(dtype, inputs[0], i)));
     *out = 0;
-    for (uint64_t o = 0; o < p->o; o++) {
+    for (uint64_t j = 0; j < (uint64_t)p->n * p->o; j++) {
+        const uint64_t n = j / p->o, o = j % p->o, group_size = p->o / p->groups;
+        if (o % group_size == 0)
+            largest = 0;
+        for (uint64_t i = 0; o % group_size == 0 && i < area; i++) {
+            patches[i] = sqrt(patch_square(call, inputs[0], n, o / group_size, i));
+            largest = fmax(largest, patches[i]);
+        }
         double square = 0;
         for (uint64_t i = 0; i < depth; i++) {
             const double w = (double)ref_load(dtype, inputs[1], o * depth + i);
             square += w * w;
         }
-        const double size = sqrt(square * (double)depth) * largest + 1;
-        for (uint64_t j = 0; j < p->n * area; j++) {
-            const uint64_t i =
-                p->layout == CONV_NCHW ? (j / area * p->o + o) * area + j % area : j * p->o + o;
-            const double bound =
-                4 * (growth * sqrt((double)depth) * (double)FLT_EPSILON + rounding) * size;
-            const double error = fabs((double)got[i] - (double)want[i]);
-            *out = error <= bound ? fmax(*out, error / bound) : fmax(2, *out);
+        const double bias = p->has_bias ? fabs((double)ref_load(dtype, inputs[2], o)) : 0;
+        for (uint64_t i = 0; i < area; i++) {
+            const uint64_t at = p->layout == CONV_NCHW ? j * area + i : (n * area + i) * p->o + o;
+            const double bound = 4 * sqrt((double)depth) * (double)FLT_EPSILON *
+                                 (sqrt(square) * (shared ? largest : patches[i]) + bias);
+            const double error = fabs((double)got[at] - (double)want[at]);
+            *out = error <= bound ? fmax(*out, bound > 0 ? error / bound : 0) : fmax(2, *out);
         }
     }
+    mem_free(patches);
     return ST_OK;
 }
 

@@ -88,6 +88,8 @@ static double norm_of(enum dtype dtype, const void *x, uint64_t first, uint64_t 
     return sqrt(sum);
 }
 
+/* |err| <= 4 sqrt(k) eps (|alpha| |a||b| + |beta c|), and a unit of the result's last place where
+ * that is not f32. */
 static enum status matmul_error(const struct variant *v, const struct op_call *call,
                                 void *const *inputs, const float *got, const float *want,
                                 double *out, struct err *e)
@@ -97,7 +99,7 @@ static enum status matmul_error(const struct variant *v, const struct op_call *c
     const double eps = v->act == ACT_F16 ? HALF_EPS : (double)FLT_EPSILON;
     const double rounding = dtype == DT_F16    ? HALF_EPS /* of the result */
                             : dtype == DT_BF16 ? BF16_EPS
-                                               : (double)FLT_EPSILON;
+                                               : 0;
     double *columns = mem_array(p->n, sizeof *columns);
     if (!columns)
         return err_set(e, ST_NO_MEMORY, "matmul: no memory for %u norms", p->n);
@@ -112,9 +114,11 @@ static enum status matmul_error(const struct variant *v, const struct op_call *c
                                        p->trans_a ? p->m : 1, p->k);
             for (uint64_t c = 0; c < p->n; c++) {
                 const uint64_t i = (batch * p->m + r) * p->n + c;
-                const double size = fabs((double)p->alpha) * row * columns[c];
-                const double bound = 4 * (sqrt((double)p->k) * eps * size +
-                                          rounding * (size + fabs((double)want[i])));
+                const double added =
+                    p->beta != 0 ? (double)p->beta * (double)ref_load(dtype, inputs[2], i) : 0;
+                const double size = fabs((double)p->alpha) * row * columns[c] + fabs(added);
+                const double bound =
+                    4 * sqrt((double)p->k) * eps * size + rounding * fabs((double)want[i]);
                 const double error = fabs((double)got[i] - (double)want[i]);
                 *out = error <= bound ? fmax(*out, bound > 0 ? error / bound : 0) : fmax(2, *out);
             }

@@ -53,20 +53,31 @@ void trial__describe(struct trial *t, const union op_params *params, enum dtype 
 
 enum status trial__blank(struct trial *t, uint32_t i, struct err *e)
 {
-    return queue_fill(t->d, QUEUE_COMPUTE, t->buffers[i], 0, buffer_bytes(t->buffers[i]), CANARY,
-                      "trial", e);
+    const struct tensor *x = &t->call.tensors[i];
+    return queue_fill(t->d, QUEUE_COMPUTE, x->buffer, x->offset - CANARY_BYTES,
+                      x->bytes + 2 * CANARY_BYTES, CANARY, "trial", e);
 }
 
-/* A device buffer of n bytes between canaries; *out describes the bytes inside. */
-static enum status open_guarded(struct trial *t, uint32_t i, uint64_t n, struct err *e)
+/* Device memory of the tensor's bytes between canaries. */
+static enum status open_guarded(struct trial *t, uint32_t i, struct err *e)
 {
     struct tensor *x = &t->call.tensors[i];
-    enum status st = buffer_open(t->d, n + 2 * CANARY_BYTES, BUFFER_IO, "trial", &t->buffers[i], e);
-    if (st == ST_OK)
-        st = trial__blank(t, i, e);
-    x->buffer = t->buffers[i];
-    x->offset = CANARY_BYTES;
-    return st;
+    const uint64_t n = x->bytes + 2 * CANARY_BYTES;
+    enum status st = ST_OK;
+    x->buffer = t->place;
+    x->offset = t->place_at + CANARY_BYTES;
+    if (t->place && (n > buffer_bytes(t->place) || t->place_at > buffer_bytes(t->place) - n))
+        return err_set(e, ST_INVALID,
+                       "trial: %" PRIu64 " bytes at %" PRIu64 " pass its buffer's %" PRIu64, n,
+                       t->place_at, buffer_bytes(t->place));
+    if (t->place) {
+        t->place_at += (n + CANARY_BYTES - 1) / CANARY_BYTES * CANARY_BYTES;
+    } else {
+        st = buffer_open(t->d, n, BUFFER_IO, "trial", &t->buffers[i], e);
+        x->buffer = t->buffers[i];
+        x->offset = CANARY_BYTES;
+    }
+    return st == ST_OK ? trial__blank(t, i, e) : st;
 }
 
 /* Runs `op` once from host bytes `src` into tensor `dst`: how weights and activations get into a
@@ -181,7 +192,7 @@ static const void *retile(const struct trial *t, uint32_t i, const void *cells, 
 static enum status upload(struct trial *t, uint32_t i, struct err *e)
 {
     const struct tensor *x = &t->call.tensors[i];
-    enum status st = open_guarded(t, i, x->bytes, e);
+    enum status st = open_guarded(t, i, e);
     if (st != ST_OK || !t->host[i])
         return st;
     if (op_rules(t->call.op) && op_tensor_is_output(t->call.op, i))
@@ -212,7 +223,8 @@ static enum status check_output(struct trial *t, uint32_t i, struct trial_result
     unsigned char *got = mem_alloc(n + x->bytes);
     if (!got)
         return err_set(e, ST_NO_MEMORY, "trial: no memory for %" PRIu64 " bytes", n);
-    enum status st = queue_read(t->d, QUEUE_COMPUTE, x->buffer, 0, got, n, "trial", e);
+    enum status st =
+        queue_read(t->d, QUEUE_COMPUTE, x->buffer, x->offset - CANARY_BYTES, got, n, "trial", e);
     if (st == ST_OK)
         st = queue_wait(t->d, QUEUE_COMPUTE, e);
     for (uint64_t at = 0; st == ST_OK && out->passed && at < CANARY_BYTES; at++) {
@@ -316,8 +328,8 @@ void trial__close(struct trial *t)
 
 /* A repack kernel is right when an op that reads its layout gets right results. */
 static enum status run_repack(struct device *d, const struct variant *v,
-                              const struct repack_params *p, uint64_t seed,
-                              struct trial_result *out, struct err *e)
+                              const struct repack_params *p, uint64_t seed, struct buffer *place,
+                              uint64_t first, struct trial_result *out, struct err *e)
 {
     union op_params params = {
         .linear = {.m = p->m_total, .k = p->k, .n_tokens = 1, .y_stride = p->m_total}};
@@ -331,7 +343,7 @@ static enum status run_repack(struct device *d, const struct variant *v,
     const struct variant *reader = variant_choose(d, &query);
     if (!reader)
         return err_set(e, ST_UNSUPPORTED, "trial of repack %s: nothing reads its layout", v->name);
-    return trial_run(d, reader, &params, (enum dtype)v->dtype, seed, out, e);
+    return trial_run_in(d, reader, &params, (enum dtype)v->dtype, seed, place, first, out, e);
 }
 
 /* More than once where a launch begins with what the one before left in private memory. */
@@ -348,15 +360,24 @@ static enum status run_call(struct trial *t, struct err *e)
 enum status trial_run(struct device *d, const struct variant *v, const union op_params *params,
                       enum dtype dtype, uint64_t seed, struct trial_result *out, struct err *e)
 {
+    return trial_run_in(d, v, params, dtype, seed, NULL, 0, out, e);
+}
+
+enum status trial_run_in(struct device *d, const struct variant *v, const union op_params *params,
+                         enum dtype dtype, uint64_t seed, struct buffer *place, uint64_t first,
+                         struct trial_result *out, struct err *e)
+{
     *out = (struct trial_result){.passed = true, .bound = 1};
     if (v->op == OP_REPACK)
-        return run_repack(d, v, &params->repack, seed, out, e);
+        return run_repack(d, v, &params->repack, seed, place, first, out, e);
     struct trial *t = mem_zalloc(sizeof *t);
     if (!t)
         return err_set(e, ST_NO_MEMORY, "trial: no memory");
     t->d = d;
     t->v = v;
     t->seed = seed;
+    t->place = place;
+    t->place_at = first;
     trial__describe(t, params, dtype);
     enum status st = trial__host(t, e);
     if (st == ST_OK)

@@ -22,5 +22,10 @@ struct trial_result {
  * false. ST_UNSUPPORTED: the variant's inputs cannot be made on this device (no repack kernel). */
 enum status trial_run(struct device *d, const struct variant *v, const union op_params *params,
                       enum dtype dtype, uint64_t seed, struct trial_result *out, struct err *e);
+/* The same with all tensors in one buffer of the device, in a row from byte `first` on (a multiple
+ * of 256), for offsets of any size. ST_INVALID: they pass its end. */
+enum status trial_run_in(struct device *d, const struct variant *v, const union op_params *params,
+                         enum dtype dtype, uint64_t seed, struct buffer *place, uint64_t first,
+                         struct trial_result *out, struct err *e);
 
 #endif

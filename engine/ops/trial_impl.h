@@ -16,6 +16,8 @@ struct trial {
     void *host[OP_MAX_TENSORS]; /* inputs of the reference, then its results; bytes as ref_call says
                                  */
     struct buffer *buffers[OP_MAX_TENSORS];
+    struct buffer *place; /* holds all tensors, in a row; borrowed. NULL: each has a buffer */
+    uint64_t place_at;    /* where the next one goes */
 };
 
 /* The parts of a trial, in order; t is zeroed but for d, v and seed. */

@@ -1,5 +1,5 @@
 /* Ops at the edges of size and range, on every device found: loops longer than some drivers run,
- * rows as many as a vocabulary has, activations beyond the range of halves, tables over 4 GiB.
+ * rows as many as a vocabulary has, activations beyond the range of halves.
  *
  * A device without CAP_LONG_LOOPS (llvmpipe) must be given variants that stay below its limit, and
  * refuse the others by name; wrong numbers without a word are what is tested against.
@@ -167,61 +167,6 @@ static void halves_saturate(void **state)
     on_devices(halves_on);
 }
 
-/* A table of 5 GiB of which only the first and the last row are touched. */
-__attribute__((unused)) static void big_table_on(struct device *d)
-{
-    enum { K = 1024, VOCAB = 5 << 18 };
-    const uint64_t row_bytes = K * sizeof(float), table_bytes = row_bytes * VOCAB;
-    const int32_t ids[] = {VOCAB - 1, 0};
-    float first[K], last[K], got[2 * K];
-    struct buffer *table;
-    struct err e = {0};
-    for (uint32_t i = 0; i < K; i++)
-        first[i] = (float)i, last[i] = -(float)i;
-    if (!device_is_host(d) && device_info(d)->max_alloc_bytes < table_bytes) {
-        print_message("skipped: no buffer of 5 GiB\n");
-        return;
-    }
-    if (buffer_open(d, table_bytes, BUFFER_WEIGHTS, "table", &table, &e) != ST_OK) {
-        print_message("skipped: %s\n", e.text);
-        return;
-    }
-    struct op_call call = {
-        .op = OP_EMBED,
-        .tensors = {{.buffer = table, .bytes = table_bytes, .dtype = DT_F32},
-                    OPS_I32(d, ids),
-                    ops_tensor(d, NULL, sizeof got, DT_F32)},
-        .params.embed = {.n_tokens = 2, .k = K, .n_vocab = VOCAB, .scale = 1.0f}};
-    assert_int_equal(queue_write(d, QUEUE_COMPUTE, table, 0, first, row_bytes, "test", &e), ST_OK);
-    assert_int_equal(
-        queue_write(d, QUEUE_COMPUTE, table, table_bytes - row_bytes, last, row_bytes, "test", &e),
-        ST_OK);
-    const struct variant_query query = {
-        .op = OP_EMBED, .dtype = DT_F32, .act = -1, .layout = LAYOUT_FILE, .n_tokens = 2, .k = K};
-    if (op_call_once(d, variant_choose(d, &query), &call, &e) != ST_OK)
-        fail_msg("%s", e.text);
-    assert_int_equal(
-        queue_read(d, QUEUE_COMPUTE, call.tensors[2].buffer, 0, got, sizeof got, "test", NULL),
-        ST_OK);
-    assert_int_equal(queue_wait(d, QUEUE_COMPUTE, NULL), ST_OK);
-    assert_memory_equal(got, last, sizeof last);
-    assert_memory_equal(got + K, first, sizeof first);
-    ops_close_tensors(&call);
-}
-
-static void offsets_pass_4_gib(void **state)
-{
-    (void)state;
-#ifdef __SANITIZE_ADDRESS__
-    print_message("skipped: AddressSanitizer would touch all of the table's shadow\n");
-#else
-    struct device *host = ops_host();
-    big_table_on(host);
-    device_close(host);
-    on_devices(big_table_on);
-#endif
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,7 +174,6 @@ int main(void)
         cmocka_unit_test(too_long_loops_are_refused),
         cmocka_unit_test(vocabulary_sized_rows),
         cmocka_unit_test(halves_saturate),
-        cmocka_unit_test(offsets_pass_4_gib),
     };
     return cmocka_run_group_tests(tests, ops_open_list, ops_close_list);
 }

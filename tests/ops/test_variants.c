@@ -2,10 +2,12 @@
  *
  * D10: how far a result may be off follows from the types that round (engine/ops/trial_compare.c).
  *
- *   test_variants [--small] [--device TEXT] [--variant OP/NAME or OP/]
+ *   test_variants [--small] [--far] [--device TEXT] [--variant OP/NAME or OP/]
  *
- * --small: only the small shapes. --device: only devices whose name or platform contains TEXT; if
- * there is none, the program says so and exits with 77 (skipped).
+ * --small: only the small shapes. --far: two small shapes of each, all tensors behind 4 GiB of a
+ * buffer of which only the ends exist; nothing may be written at the near one. --device: only
+ * devices whose name or platform contains TEXT; if there is none, the program says so and exits
+ * with 77 (skipped).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,15 +22,19 @@
 #include "engine/base/clock.h"
 #include "engine/ops/trial.h"
 #include "engine/ops/variant.h"
+#include "far.h"
 
 #define EXIT_SKIPPED 77
+#define FAR_SHAPES   2
+#define END_BYTES    ((uint64_t)8 << 20) /* at both ends of --far: all tensors of a small shape */
 
 static struct {
     struct device_list *list;
     struct device *device;
-    bool small;
+    bool small, far;
     const char *wanted, *variant;
     uint32_t n_trials; /* of all ops */
+    struct far_ends ends;
 } test;
 
 /* Can the variant be asked for this shape at all (what op_check would refuse otherwise)? */
@@ -73,13 +79,17 @@ static void try_op(enum op_id op)
     const struct variant *v;
     for (uint32_t i = 0; (v = variant_at(test.device, op, i)) != NULL; i++) {
         const enum dtype dtype = v->dtype == DT_ANY ? DT_F32 : (enum dtype)v->dtype;
+        uint32_t n_shapes = 0;
         for (size_t j = 0; is_wanted(v) && j < OP_CASES; j++) {
             const struct op_case *c = &op_cases[j];
             if (c->op != op || (test.small && c->size != SMALL) || !suits(v, dtype, c))
                 continue;
+            if (test.far && n_shapes++ >= FAR_SHAPES)
+                break;
             struct trial_result result = {.passed = false};
             struct err e = {0};
-            enum status st = trial_run(test.device, v, &c->params, dtype, 1000 + j, &result, &e);
+            enum status st = trial_run_in(test.device, v, &c->params, dtype, 1000 + j,
+                                          test.ends.buffer, test.far ? FAR_BYTES : 0, &result, &e);
             n_trials++;
             if (st != ST_OK || !result.passed) {
                 n_failed++;
@@ -95,6 +105,8 @@ static void try_op(enum op_id op)
                   worst, (double)(clock_now_ns() - start_ns) * 1e-9);
     test.n_trials += n_trials;
     assert_int_equal(n_failed, 0);
+    if (test.far)
+        far_ends_untouched(test.device, &test.ends);
     assert_true(n_trials > 0 || test.variant || !variant_at(test.device, op, 0));
 }
 
@@ -121,7 +133,12 @@ static int run_device(const struct device_info *info)
         print_error("device %u: %s\n", info->index, e.text);
         return 1;
     }
-    int failed = cmocka_run_group_tests_name(info->name, tests, NULL, NULL);
+    int failed = 0;
+    if (test.far && !far_ends_open(test.device, END_BYTES, &test.ends, &e))
+        print_message("device %u: %s skipped: %s\n", info->index, info->name, e.text);
+    else
+        failed = cmocka_run_group_tests_name(info->name, tests, NULL, NULL);
+    far_ends_close(&test.ends);
     device_close(test.device);
     return failed;
 }
@@ -131,6 +148,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--small") == 0)
             test.small = true;
+        else if (strcmp(argv[i], "--far") == 0)
+            test.small = test.far = true;
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
             test.wanted = argv[++i];
         else if (strcmp(argv[i], "--variant") == 0 && i + 1 < argc)
@@ -159,9 +178,9 @@ int main(int argc, char **argv)
         print_message("skipped: no OpenCL device%s%s. %s\n", test.wanted ? " called " : "",
                       test.wanted ? test.wanted : "", device_list_hint(test.list));
     device_list_close(test.list);
-    if (n_run > 0 && test.n_trials == 0) {
+    if (n_run > 0 && test.n_trials == 0 && !test.far) {
         print_error("nothing was tried: no variant is called %s\n", test.variant);
         return 1;
     }
-    return n_run == 0 ? EXIT_SKIPPED : failed != 0;
+    return n_run == 0 || (test.n_trials == 0 && !failed) ? EXIT_SKIPPED : failed != 0;
 }

@@ -2,6 +2,11 @@
 # finds races, divergent barriers and accesses out of bounds.
 set_tests_properties(test_variants PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)
 
+# Offsets over 4 GiB.
+add_test(NAME test_variants_far COMMAND test_variants --far)
+set_tests_properties(test_offsets PROPERTIES TIMEOUT 600)
+set_tests_properties(test_variants_far PROPERTIES LABELS ops TIMEOUT 600 SKIP_RETURN_CODE 77)
+
 add_test(NAME test_variants_rusticl COMMAND test_variants --small --device rusticl)
 set_tests_properties(test_variants_rusticl PROPERTIES LABELS ops TIMEOUT 600 SKIP_RETURN_CODE 77
   ENVIRONMENT "RUSTICL_ENABLE=llvmpipe")
