@@ -27,6 +27,7 @@ struct tuner {
     struct trial trial;
     uint32_t passes;
     double standard_ns;
+    double *known; /* [n_points] times; below 0: not known. NULL: none is */
 };
 
 static enum status make_data(struct tuner *t, const struct shape *shape, enum dtype dtype,
@@ -74,6 +75,32 @@ static enum status make_data(struct tuner *t, const struct shape *shape, enum dt
     return st;
 }
 
+/* Finds the points of this call among those known. */
+static enum status find_known(struct tuner *t, const struct shape *shape, enum dtype dtype,
+                              const struct tuner_options *options, struct err *e)
+{
+    char text[SHAPE_TEXT_BYTES];
+    shape_text(shape, text);
+    if (options->n_known == 0)
+        return ST_OK;
+    t->known = mem_array(t->space->n_points, sizeof *t->known);
+    if (!t->known)
+        return err_set(e, ST_NO_MEMORY, "%s %s: no memory to tune", op_name(t->v->op), t->v->name);
+    for (uint32_t i = 0; i < t->space->n_points; i++)
+        t->known[i] = -1;
+    for (uint32_t i = 0; i < options->n_known; i++) {
+        const struct tune_known *k = &options->known[i];
+        char settings[SPACE_TEXT_BYTES];
+        if (k->op != t->v->op || strcmp(k->variant, t->v->name) != 0 ||
+            strcmp(k->dtype, dtype_name(dtype)) != 0 || strcmp(k->shape, text) != 0)
+            continue;
+        for (uint32_t point = 0; point < t->space->n_points; point++)
+            if (strcmp(space_text(t->space, point, settings), k->settings) == 0)
+                t->known[point] = k->ns;
+    }
+    return ST_OK;
+}
+
 enum status tuner_open(struct device *d, const struct variant *v, const struct shape *shape,
                        enum dtype dtype, const struct tuner_options *options, struct tuner **out,
                        struct err *e)
@@ -92,6 +119,8 @@ enum status tuner_open(struct device *d, const struct variant *v, const struct s
     if (st == ST_OK && options->search != SEARCH_KINDS)
         st = search_open(options->search, t->space, options->budget, options->seed, &t->search, e);
     if (st == ST_OK)
+        st = find_known(t, shape, dtype, options, e);
+    if (st == ST_OK)
         st = make_data(t, shape, dtype, options->max_bytes, e);
     if (st != ST_OK) {
         tuner_close(t);
@@ -108,6 +137,7 @@ void tuner_close(struct tuner *t)
     trial__close(&t->trial);
     search_close(t->search);
     space_close(t->space);
+    mem_free(t->known);
     mem_free(t);
 }
 
@@ -227,7 +257,15 @@ enum status tuner_step(struct tuner *t, struct tune_point *out, bool *more, stru
     *more = t->search && search_next(t->search, &point);
     if (!*more)
         return ST_OK;
-    enum status st = tuner_measure(t, point, out, e);
+    enum status st = ST_OK;
+    if (t->known && t->known[point] >= 0) {
+        *out = (struct tune_point){.point = point, .ns = t->known[point], .known = true};
+        space_text(t->space, point, out->settings);
+        if (point == t->space->standard)
+            t->standard_ns = out->ns;
+    } else {
+        st = tuner_measure(t, point, out, e);
+    }
     if (st == ST_OK)
         search_tell(t->search, point, out->ns);
     return st;

@@ -16,12 +16,21 @@
 
 #define TUNER_MAX_PASSES 100
 
+/* A point that was measured before. */
+struct tune_known {
+    enum op_id op;
+    char variant[32], dtype[16], shape[SHAPE_TEXT_BYTES], settings[SPACE_TEXT_BYTES];
+    double ns; /* 0: invalid */
+};
+
 struct tuner_options {
     enum search_kind search;
     uint32_t budget;
     uint64_t seed;
     uint32_t passes;    /* the least of the medians of so many rounds; 0: 1 */
     uint64_t max_bytes; /* of all tensors of a call; 0: what the device and the host have */
+    const struct tune_known *known; /* points that the search is told of, not measured; borrowed */
+    uint32_t n_known;
 };
 
 /* What came of one point. */
@@ -30,6 +39,7 @@ struct tune_point {
     char settings[SPACE_TEXT_BYTES];
     double ns;        /* median time of a call; 0: invalid */
     char reason[160]; /* why it is invalid; "" */
+    bool known;       /* one of the options' */
 };
 
 struct tuner;

@@ -16,6 +16,7 @@
 #include "server/cli/args.h"
 #include "server/cli/cli.h"
 #include "server/cli/loaded.h"
+#include "server/cli/points.h"
 #include "server/tune_file.h"
 
 #define PATH_BYTES 1024
@@ -39,8 +40,8 @@ struct tune {
     struct tune_call *calls; /* [JOB_MAX_CALLS] */
     struct loaded loaded;
     struct tune_job *job;
-    FILE *points; /* of --record */
-    bool bar;     /* stderr is a terminal */
+    struct points points; /* of --record */
+    bool bar;             /* stderr is a terminal */
 };
 
 /* ---- what to tune ---- */
@@ -100,18 +101,6 @@ static void print_bar(const struct tune *t)
     fflush(stderr);
 }
 
-static void print_point(const struct tune *t)
-{
-    const struct tune_progress *p = tune_job_progress(t->job);
-    char shape[SHAPE_TEXT_BYTES];
-    if (!t->points)
-        return;
-    fprintf(t->points, "%s\t%s\t%s\t%s\t%s\t%.0f\t%s\n", op_name(p->shape.op), p->variant,
-            dtype_name(p->dtype), shape_text(&p->shape, shape), p->last.settings, p->last.ns,
-            p->last.reason);
-    fflush(t->points);
-}
-
 static void print_record(const struct tune_record *r)
 {
     char shape[SHAPE_TEXT_BYTES];
@@ -162,18 +151,18 @@ static enum status save(struct tune *t, struct err *e)
 static enum status search(struct tune *t, struct err *e)
 {
     bool more = true;
-    enum status status = tune_job_open(engine_device(t->loaded.engine), t->calls, t->n_calls,
-                                       &t->options, &t->job, e);
-    if (status == ST_OK && t->record && !(t->points = fopen(t->record, "we")))
-        status = err_set(e, ST_IO, "%.200s: cannot be written", t->record);
-    if (status == ST_OK && t->points)
-        fprintf(t->points, "op\tvariant\tdtype\tshape\tsettings\tns\treason\n");
+    enum status status = t->record ? points_open(t->record, &t->points, e) : ST_OK;
+    t->options.known = t->points.known;
+    t->options.n_known = t->points.n_known;
+    if (status == ST_OK)
+        status = tune_job_open(engine_device(t->loaded.engine), t->calls, t->n_calls, &t->options,
+                               &t->job, e);
     while (status == ST_OK && !interrupted) {
         status = tune_job_step(t->job, &more, e);
         if (status != ST_OK)
             break;
         if (more) {
-            print_point(t);
+            points_add(&t->points, tune_job_progress(t->job));
             print_bar(t);
         }
         status = save(t, e);
@@ -184,8 +173,6 @@ static enum status search(struct tune *t, struct err *e)
         fprintf(stderr, "\r\033[K");
     if (status == ST_OK && interrupted)
         status = err_set(e, ST_CANCELLED, "interrupted; what was complete is kept");
-    if (t->points && fclose(t->points) != 0 && status == ST_OK)
-        status = err_set(e, ST_IO, "%.200s: cannot be written", t->record);
     return status;
 }
 
@@ -234,6 +221,8 @@ static enum status run(struct tune *t, struct err *e)
     if (status == ST_OK)
         status = search(t, e);
     tune_job_close(t->job);
+    const enum status closed = points_close(&t->points, status == ST_OK ? e : NULL);
+    status = status == ST_OK ? closed : status;
     loaded_close(&t->loaded);
     mem_free(t->calls);
     return status;
@@ -278,7 +267,8 @@ int cli_tune(int argc, char **argv)
         {"--device", NULL, "NAME", ARG_TEXT, &t.load.device, false, "index, part of a name, host"},
         {"--threads", "-t", "N", ARG_COUNT, &t.load.n_threads, false, "of CPU devices (all)"},
         {"--file", NULL, "FILE", ARG_TEXT, &t.file, false, "tune.json to use (the user's)"},
-        {"--record", NULL, "FILE", ARG_TEXT, &t.record, false, "write every point, a line each"},
+        {"--record", NULL, "FILE", ARG_TEXT, &t.record, false,
+         "keep every point, and go on from there"},
         {"--embed", NULL, "FILE", ARG_TEXT, &t.embed, false, "write tuned values into a GGUF"},
         {"-o", "--output", "OUT", ARG_TEXT, &t.output, false, "another file for --embed's result"},
     };

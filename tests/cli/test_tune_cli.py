@@ -77,6 +77,39 @@ class Tune(unittest.TestCase):
         times = [float(row[5]) for row in rows[1:]]
         self.assertAlmostEqual(min(times), record["ns"], delta=1)
 
+    def test_a_record_that_was_cut_short_is_continued(self):
+        """Its whole lines count as measured; the piece of a line and the points that are missing are made anew."""
+        shape = "rows=16,len=100,log=0,mask=0"
+        head = "op\tvariant\tdtype\tshape\tsettings\tns\treason\n"
+        known = [f"softmax\tonline\tf32\t{shape}\tLWS={lws}\t{ns}\t{why}\n" for lws, ns, why in ((32, 7, ""), (64, 0, "wrong: y"))]
+        other = f"softmax\tvec4\tf32\t{shape}\tLWS=128\t1\t\n"
+        with open(self.path("points.tsv"), "w") as f:
+            f.write(head + other + "".join(known) + f"softmax\tonline\tf32\t{shape}\tLWS=128\t1")
+        args = ["--op", "softmax", "--shape", "rows=16,len=100", "--variant", "online", "--search", "grid", "--file",
+                self.path("t.json"), "--record", self.path("points.tsv")]
+        done = oinfer(*args)
+        if "no variant online" in done.stderr:
+            self.skipTest("no OpenCL device")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("online LWS=32 0.007 us", done.stdout)
+        with open(self.path("points.tsv")) as f:
+            lines = f.readlines()
+        self.assertEqual(lines[:4], [head, other, *known])
+        self.assertEqual([line.split("\t")[4] for line in lines[4:]], ["LWS=128", "LWS=256"])
+        self.assertTrue(all(float(line.split("\t")[5]) > 100 for line in lines[4:]), lines)
+        before = lines
+        self.assertEqual(oinfer(*args).returncode, 0)
+        with open(self.path("points.tsv")) as f:
+            self.assertEqual(f.readlines(), before)
+        for text, word in (("other\n", "not a file of recorded points"), (head + "softmax\tonline\n", "line 2 is no recorded point")):
+            with open(self.path("points.tsv"), "w") as f:
+                f.write(text)
+            done = oinfer(*args)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(word, done.stderr)
+            with open(self.path("points.tsv")) as f:
+                self.assertEqual(f.read(), text)
+
     def test_a_model_is_tuned_to_the_end(self):
         """All that its plans choose by shape, with a bar and an estimate on a terminal; the values then go into the file."""
         model, master_slave = self.make(), pty.openpty()
