@@ -1,6 +1,8 @@
 # Checks that one kernel file compiles without warnings as OpenCL C 1.2 and 3.0, for every row of kernels.def that names it
 # (ROWS: the output of kernel_rows) or, where none does, with the options after "Checked with:" in it, or its own defaults:
-#   cmake -DCLANG=clang -DROOT=kernels -DFILE=norm/plain.cl [-DROWS=rows.txt] [-DSTAMP=file to touch] -P kernel_syntax.cmake
+#   cmake -DCLANG=clang -DROOT=kernels -DFILE=norm/plain.cl [-DROWS=rows.txt] [-DBUILTINS=folder] [-DSTAMP=file to touch]
+#     -P kernel_syntax.cmake
+# Most of the time of a check is clang's own header of built-in functions: without FILE, it is precompiled into BUILTINS.
 # The program text is what the engine builds: common.cl, quant.h, params.h, the file. Extensions are off, so a double
 # literal, half arithmetic or a subgroup outside a guard is an error: many devices have none of them.
 # And that it is small once preprocessed: compilers of small devices run out of memory on large programs. Those that decode in
@@ -13,14 +15,40 @@ foreach(part common.cl quant.h params.h)
   endif()
 endforeach()
 set(program_bytes 65536)
-set(standards CL1.2 CL3.0)
-set(target "")
-if(FILE MATCHES "^nvidia/")    # inline PTX: clang knows NVIDIA's target as OpenCL C 1.2; `asm` is a keyword there
-  set(standards CL1.2)
-  set(target -target nvptx64-nvidia-nvcl -fgnu-keywords)
-elseif(FILE MATCHES "^cpu/")   # inline asm of x86
-  set(target -target x86_64-linux-gnu -march=cooperlake)
+# What is compiled for which target, with which standards.
+set(x86_files "^cpu/")         # inline asm of x86
+set(x86_target -target x86_64-linux-gnu -march=cooperlake)
+set(x86_standards CL1.2 CL3.0)
+set(nvidia_files "^nvidia/")   # inline PTX: clang knows NVIDIA's target as OpenCL C 1.2; `asm` is a keyword there
+set(nvidia_target -target nvptx64-nvidia-nvcl -fgnu-keywords)
+set(nvidia_standards CL1.2)
+set(any_target "")
+set(any_standards CL1.2 CL3.0)
+
+set(extensions_CL1.2 "-all")
+set(extensions_CL3.0 "-cl_khr_fp64,-__opencl_c_fp64,-cl_khr_fp16")   # where "none" would take images from the header too
+
+if(NOT FILE)
+  file(MAKE_DIRECTORY ${BUILTINS})
+  file(WRITE ${BUILTINS}/empty.cl "")
+  foreach(kind any x86 nvidia)
+    foreach(standard ${${kind}_standards})
+      execute_process(
+        COMMAND ${CLANG} -x cl-header -cl-std=${standard} ${${kind}_target} -cl-no-stdinc -Xclang -finclude-default-header
+          -Xclang -cl-ext=${extensions_${standard}} ${BUILTINS}/empty.cl -o ${BUILTINS}/${kind}_${standard}.pch
+        COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()
+  endforeach()
+  return()
 endif()
+
+set(kind any)
+foreach(other x86 nvidia)
+  if(FILE MATCHES "${${other}_files}")
+    set(kind ${other})
+  endif()
+endforeach()
+set(target ${${kind}_target})
 
 set(builds "")
 if(ROWS)
@@ -37,11 +65,8 @@ if(builds STREQUAL "")   # programs that the engine writes options for at run ti
   endif()
 endif()
 foreach(build ${builds})
-  foreach(standard ${standards})
-    set(extensions "-all")
-    if(standard STREQUAL CL3.0)   # where "none" would take images from the default header too
-      set(extensions "-cl_khr_fp64,-__opencl_c_fp64,-cl_khr_fp16")
-    endif()
+  foreach(standard ${${kind}_standards})
+    set(extensions ${extensions_${standard}})
     if(build MATCHES "CAP_SUBGROUPS")
       if(standard STREQUAL CL1.2)   # sub-groups came later
         continue()
@@ -51,10 +76,14 @@ foreach(build ${builds})
     if(build MATCHES "CAP_HALF")
       string(APPEND extensions ",+cl_khr_fp16")
     endif()
+    set(builtins -Xclang -finclude-default-header)
+    if(BUILTINS AND extensions STREQUAL extensions_${standard})
+      list(PREPEND builtins -Xclang -include-pch -Xclang ${BUILTINS}/${kind}_${standard}.pch)
+    endif()
     separate_arguments(options UNIX_COMMAND "${build}")
     set(clang ${CLANG} -x cl -cl-std=${standard} ${target} -cl-no-stdinc -I ${ROOT} ${options} ${prefix})
     execute_process(
-      COMMAND ${clang} -fsyntax-only -Xclang -finclude-default-header -Xclang -cl-ext=${extensions} -Wall -Werror
+      COMMAND ${clang} -fsyntax-only ${builtins} -Xclang -cl-ext=${extensions} -Wall -Werror
         -Wno-unused-function ${FILE}
       WORKING_DIRECTORY ${ROOT} RESULT_VARIABLE failed ERROR_VARIABLE text)
     if(failed)

@@ -18,14 +18,20 @@ if(OINFER_CLANG AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT OINFER_SANITIZE)   
   list(REMOVE_ITEM kernel_sources common.cl)
   file(GLOB_RECURSE kernel_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.h ${CMAKE_SOURCE_DIR}/kernels/*.inc
     ${CMAKE_SOURCE_DIR}/kernels/common.cl)
+  set(builtins ${CMAKE_CURRENT_BINARY_DIR}/kernel_builtins)
+  add_custom_command(OUTPUT ${builtins}/any_CL1.2.pch
+    COMMAND ${CMAKE_COMMAND} -DCLANG=${OINFER_CLANG} -DBUILTINS=${builtins}
+      -P ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_syntax.cmake
+    DEPENDS ${OINFER_CLANG} style/kernel_syntax.cmake VERBATIM)
   set(stamps "")
   foreach(file ${kernel_sources})
     string(REPLACE "/" "_" stamp ${file})
     set(stamp ${CMAKE_CURRENT_BINARY_DIR}/${stamp}.checked)
     add_custom_command(OUTPUT ${stamp}
       COMMAND ${CMAKE_COMMAND} -DCLANG=${OINFER_CLANG} -DROOT=${CMAKE_SOURCE_DIR}/kernels -DFILE=${file}
-        -DROWS=${kernel_rows} -DSTAMP=${stamp} -P ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_syntax.cmake
+        -DROWS=${kernel_rows} -DBUILTINS=${builtins} -DSTAMP=${stamp} -P ${CMAKE_CURRENT_SOURCE_DIR}/style/kernel_syntax.cmake
       DEPENDS ${CMAKE_SOURCE_DIR}/kernels/${file} ${kernel_headers} ${kernel_rows} style/kernel_syntax.cmake
+        ${builtins}/any_CL1.2.pch
       COMMENT "Checking kernels/${file}" VERBATIM)
     list(APPEND stamps ${stamp})
   endforeach()
