@@ -12,6 +12,10 @@
 /* How long closing may go on writing binaries; what is left is built again another time. */
 #define CLOSE_SAVE_NS 2000000000u
 
+/* PoCL compiles a kernel for grids of up to 65,535 items, and again at the first larger one. */
+#define POCL_GRID_ITEMS 65535u
+#define GROUPS_PER_UNIT 8 /* with as many, no unit waits long for the others at the end */
+
 enum status device__usable(const struct device *d, struct err *e)
 {
     if (d->lost)
@@ -158,6 +162,13 @@ const char *device_trial_command(const struct device *d)
 bool device__is_pocl(const struct device *d)
 {
     return strcmp(d->info.platform, "Portable Computing Language") == 0;
+}
+
+uint64_t device_grid_groups(const struct device *d, size_t lws)
+{
+    const uint64_t groups = POCL_GRID_ITEMS / lws;
+    const uint64_t busy = (uint64_t)GROUPS_PER_UNIT * d->info.compute_units;
+    return device__is_pocl(d) && groups >= busy ? groups : UINT64_MAX;
 }
 
 struct cache_key device_cache_key(const struct device *d, const char *text)

@@ -113,6 +113,9 @@ enum status device_check(struct device *d, struct err *e);
 const char *device_cache_dir(const struct device *d);
 /* Key for a result that depends on the device, its driver and a text. */
 struct cache_key device_cache_key(const struct device *d, const char *text);
+/* How many groups of lws items a launch of a kernel that loops should have at most: more would make
+ * the driver compile it once more, for nothing. */
+uint64_t device_grid_groups(const struct device *d, size_t lws);
 /* The option's trial_command; NULL also where this device's compilers need no child. */
 const char *device_trial_command(const struct device *d);
 /* Folder that kernel sources are read from instead of the embedded ones; NULL: embedded. */

@@ -87,9 +87,11 @@ static uint64_t stage_groups(const struct op_step *s, uint32_t i)
         groups *= s->v->k_splits;
     if (stage->grid == GRID_ITEMS)
         groups = div_up(groups, s->lws[i]);
-    const uint64_t limit =
-        stage->grid == GRID_UNITS ? device_info(s->d)->compute_units : MAX_GROUPS;
-    return groups < limit ? groups : limit;
+    const uint64_t enough = device_grid_groups(s->d, s->lws[i]);
+    const uint64_t most = stage->grid == GRID_UNITS ? device_info(s->d)->compute_units
+                          : enough < MAX_GROUPS     ? enough
+                                                    : MAX_GROUPS;
+    return groups < most ? groups : most;
 }
 
 static enum status bind_tensor(struct op_step *s, uint32_t i, struct err *e)
