@@ -1,6 +1,7 @@
 /* The shapes that every variant is tried on: 1, odd, prime, tails of blocks, larger; per op a
- * table. SMALL cases also run on interpreters and software rasterisers; those with MANY_BLOCKS,
- * more than a GPU has compute units, only for variants that are chosen by their blocks. */
+ * table. SMALL cases also run on interpreters and software rasterisers, MEDIUM ones on the latter:
+ * an interpreter gets a smaller one instead. Those with MANY_BLOCKS, more than a GPU has compute
+ * units, are only for variants that are chosen by their blocks. */
 #ifndef OINFER_TESTS_OPS_CASES_H
 #define OINFER_TESTS_OPS_CASES_H
 
@@ -9,13 +10,14 @@
 
 struct op_case {
     enum op_id op;
-    int size; /* SMALL, LARGE or MANY_BLOCKS */
+    int size; /* SMALL, MEDIUM, LARGE or MANY_BLOCKS */
     union op_params params;
 };
 
-#define LARGE       0
-#define SMALL       1
-#define MANY_BLOCKS 2
+#define SMALL       0
+#define MEDIUM      1
+#define LARGE       2
+#define MANY_BLOCKS 3
 
 static const struct op_case op_cases[] = {
 #define EMBED(size, t, k_, n)                                                \
@@ -86,7 +88,8 @@ static const struct op_case op_cases[] = {
     LINEAR(SMALL, 3, 32, 1, 3, LINEAR_ADD, 0),
     LINEAR(SMALL, 67, 64, 2, 67, LINEAR_STORE, 0),
     LINEAR(SMALL, 17, 256, 1, 17, LINEAR_STORE, 1),
-    LINEAR(SMALL, 33, 768, 5, 40, LINEAR_ADD, 1),
+    LINEAR(SMALL, 9, 512, 5, 12, LINEAR_ADD, 1),
+    LINEAR(MEDIUM, 33, 768, 5, 40, LINEAR_ADD, 1),
     LINEAR(SMALL, 64, 256, 1, 32, LINEAR_SWIGLU, 0),
     LINEAR(LARGE, 577, 576, 1, 577, LINEAR_STORE, 0),
     LINEAR(LARGE, 131, 1031, 13, 131, LINEAR_STORE, 0),
@@ -154,7 +157,8 @@ static const struct op_case op_cases[] = {
     ATTENTION(LARGE, 1, 9, 3, 64, 1040, 1031, 0, 1, 0),
     ATTENTION(LARGE, 2, 8, 2, 128, 1040, 1031, 0, 16, 0),
     ATTENTION(LARGE, 133, 9, 3, 64, 256, 251, 0, 1, 0),
-    ATTENTION(SMALL, 34, 2, 1, 48, 32, 29, 0, 1, 0),
+    ATTENTION(SMALL, 18, 2, 1, 48, 32, 15, 0, 1, 0),
+    ATTENTION(MEDIUM, 34, 2, 1, 48, 32, 29, 0, 1, 0),
     ATTENTION(LARGE, 70, 4, 1, 128, 128, 127, 33, 1, 0),
     ATTENTION(LARGE, 5, 2, 1, 256, 64, 64, 0, 64, 0),
 #undef ATTENTION

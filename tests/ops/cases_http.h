@@ -37,8 +37,10 @@
     MATMUL(SMALL, 3, 5, 7, 1, 0, 0, 1, 0)                                               \
     MATMUL(SMALL, 17, 19, 23, 2, 1, 0, 0.5f, 0)                                         \
     MATMUL(SMALL, 13, 37, 33, 1, 0, 1, 1, 0.25f)                                        \
-    MATMUL(SMALL, 33, 18, 40, 3, 1, 1, -2, 1)                                           \
-    MATMUL(SMALL, 70, 67, 16, 1, 0, 0, 1, 0)                                            \
+    MATMUL(SMALL, 9, 10, 40, 3, 1, 1, -2, 1)                                            \
+    MATMUL(MEDIUM, 33, 18, 40, 3, 1, 1, -2, 1)                                          \
+    MATMUL(SMALL, 67, 66, 5, 1, 0, 0, 1, 0)                                             \
+    MATMUL(MEDIUM, 70, 67, 16, 1, 0, 0, 1, 0)                                           \
     MATMUL(LARGE, 1, 515, 1031, 1, 0, 0, 1, 0)                                          \
     MATMUL(LARGE, 509, 1, 257, 1, 1, 0, 1, 0)                                           \
     MATMUL(LARGE, 131, 257, 129, 2, 0, 1, 1, 0)                                         \
@@ -62,7 +64,8 @@
     SOFTMAX(LARGE, 3, 16389, 1, 0, 1)                                                   \
     TOP_K(SMALL, 5, 1, 1)                                                               \
     TOP_K(SMALL, 5, 37, 5)                                                              \
-    TOP_K(SMALL, 6, 4100, 7)                                                            \
+    TOP_K(SMALL, 2, 4100, 7)                                                            \
+    TOP_K(MEDIUM, 6, 4100, 7)                                                           \
     TOP_K(LARGE, 5, 49155, 40)                                                          \
     TOP_K(LARGE, 2, 262144, 64)                                                         \
     TOP_K(SMALL, 5, 64, 64)                                                             \

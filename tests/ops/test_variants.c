@@ -2,12 +2,12 @@
  *
  * D10: how far a result may be off follows from the types that round (engine/ops/trial_compare.c).
  *
- *   test_variants [--small] [--far] [--device TEXT] [--variant OP/NAME or OP/]
+ *   test_variants [--small | --medium] [--far] [--device TEXT] [--variant OP/NAME or OP/]
  *
- * --small: only the small shapes. --far: two small shapes of each, all tensors behind 4 GiB of a
- * buffer of which only the ends exist; nothing may be written at the near one. --device: only
- * devices whose name or platform contains TEXT; if there is none, the program says so and exits
- * with 77 (skipped).
+ * --small, --medium: only shapes up to that size. --far: two small shapes of each, all tensors
+ * behind 4 GiB of a buffer of which only the ends exist; nothing may be written at the near one.
+ * --device: only devices whose name or platform contains TEXT; if there is none, the program says
+ * so and exits with 77 (skipped).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,11 +31,12 @@
 static struct {
     struct device_list *list;
     struct device *device;
-    bool small, far;
+    int size; /* the largest shapes */
+    bool far;
     const char *wanted, *variant;
     uint32_t n_trials; /* of all ops */
     struct far_ends ends;
-} test;
+} test = {.size = MANY_BLOCKS};
 
 /* Can the variant be asked for this shape at all (what op_check would refuse otherwise)? */
 static bool suits(const struct variant *v, enum dtype dtype, const struct op_case *c)
@@ -82,7 +83,7 @@ static void try_op(enum op_id op)
         uint32_t n_shapes = 0;
         for (size_t j = 0; is_wanted(v) && j < OP_CASES; j++) {
             const struct op_case *c = &op_cases[j];
-            if (c->op != op || (test.small && c->size != SMALL) || !suits(v, dtype, c))
+            if (c->op != op || c->size > test.size || !suits(v, dtype, c))
                 continue;
             if (test.far && n_shapes++ >= FAR_SHAPES)
                 break;
@@ -147,9 +148,11 @@ int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--small") == 0)
-            test.small = true;
+            test.size = SMALL;
+        else if (strcmp(argv[i], "--medium") == 0)
+            test.size = MEDIUM;
         else if (strcmp(argv[i], "--far") == 0)
-            test.small = test.far = true;
+            test.size = SMALL, test.far = true;
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
             test.wanted = argv[++i];
         else if (strcmp(argv[i], "--variant") == 0 && i + 1 < argc)

@@ -7,7 +7,7 @@ add_test(NAME test_variants_far COMMAND test_variants --far)
 set_tests_properties(test_offsets PROPERTIES TIMEOUT 600)
 set_tests_properties(test_variants_far PROPERTIES LABELS ops TIMEOUT 600 SKIP_RETURN_CODE 77)
 
-add_test(NAME test_variants_rusticl COMMAND test_variants --small --device rusticl)
+add_test(NAME test_variants_rusticl COMMAND test_variants --medium --device rusticl)
 set_tests_properties(test_variants_rusticl PROPERTIES LABELS ops TIMEOUT 600 SKIP_RETURN_CODE 77
   ENVIRONMENT "RUSTICL_ENABLE=llvmpipe")
 
@@ -47,7 +47,7 @@ endif()
 if(NOT OINFER_SANITIZE)
   add_test(NAME test_variants_small_stack COMMAND sh -c "ulimit -s 256
     for variant in attention/split attention/tile linear/rows_t4 linear/tile norm/plain; do
-      \"$0\" --small --device pthread --variant $variant || exit $?
+      \"$0\" --medium --device pthread --variant $variant || exit $?
     done" $<TARGET_FILE:test_variants>)
   set_tests_properties(test_variants_small_stack PROPERTIES LABELS ops TIMEOUT 600 SKIP_RETURN_CODE 77)
 endif()
