@@ -48,6 +48,9 @@ make_venv
 fetch_smollm2
 export OINFER_SMOLLM2=$SMOLLM2
 
+# Objects of another checkout of the same tree are as good.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$ROOT} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
+
 builds=()
 for preset in ${OINFER_BUILDS:-dev clang asan tsan}; do
     say "Building preset $preset"

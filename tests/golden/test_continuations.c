@@ -1,17 +1,18 @@
 /* Greedy continuations of SmolLM2 against llama.cpp's (continuations.txt): equal on at least 8 of
  * 10 prompts, and where they part the logits of the two tokens are within 0.1 of each other, which
  * is what the two engines' different roundings of activations can turn around. On the best device,
- * and, for the first prompts, on the references too. */
+ * and, for the first tokens of the first prompt, on the references too. */
 #include "tests/golden/smollm2.h"
 
 #include <math.h>
 
-#define MAX_TOKENS      64
-#define MAX_PROMPTS     10
-#define FEW_PROMPTS     2 /* with --few: what takes the host's code everywhere */
-#define MAX_LINE        4096
-#define REFERENCE_LINES 1
-#define LOGIT_TOLERANCE 0.1f
+#define MAX_TOKENS       64
+#define MAX_PROMPTS      10
+#define FEW_PROMPTS      2 /* with --few: what takes the host's code everywhere */
+#define MAX_LINE         4096
+#define REFERENCE_LINES  1
+#define REFERENCE_TOKENS 16 /* a second each */
+#define LOGIT_TOLERANCE  0.1f
 
 struct golden {
     char prompt[MAX_LINE];
@@ -100,7 +101,8 @@ static uint32_t continue_prompt(struct smollm2 *s, struct session *session,
     }
 }
 
-static uint32_t count_equal(const char *device, uint32_t n)
+/* Continues the first n prompts by at most max_tokens; returns how many continuations are equal. */
+static uint32_t count_equal(const char *device, uint32_t n, uint32_t max_tokens)
 {
     struct smollm2 s;
     const struct load_options load = {.n_ctx = 256};
@@ -109,7 +111,8 @@ static uint32_t count_equal(const char *device, uint32_t n)
     ASSERT_OK(session_open(s.model, &session, e));
     uint32_t n_equal = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const struct golden *g = &goldens[i];
+        struct golden *g = &goldens[i];
+        g->n_tokens = g->n_tokens < max_tokens ? g->n_tokens : max_tokens;
         const struct tokenize_options options = {.add_special = true, .parse_special = true};
         struct token_list prompt = {0};
         ASSERT_OK(tokenizer_encode(model_file_tokenizer(s.file), g->prompt, strlen(g->prompt),
@@ -134,13 +137,13 @@ static uint32_t count_equal(const char *device, uint32_t n)
 static void best_device_continues_as_llama_cpp(void **state)
 {
     (void)state;
-    assert_true(count_equal("", n_prompts) * 10 >= n_prompts * 8);
+    assert_true(count_equal("", n_prompts, MAX_TOKENS) * 10 >= n_prompts * 8);
 }
 
 static void host_continues_as_llama_cpp(void **state)
 {
     (void)state;
-    count_equal("host", REFERENCE_LINES);
+    count_equal("host", REFERENCE_LINES, REFERENCE_TOKENS);
 }
 
 int main(int argc, char **argv)

@@ -9,7 +9,8 @@
  * GPU's launch is divided into its phases. Decoded again and again while other threads take the
  * CPUs away at any moment, the tokens stay the same: no group runs ahead of what another still
  * reads. A CPU that has such an executor has it for every model. test_fused [--device TEXT]
- * [--dtype NAME]   only devices whose name or platform contains TEXT, only models of that dtype
+ * [--dtype NAME] [--repeats N]   only devices whose name or platform contains TEXT, only models of
+ * that dtype, N times beside the other threads
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -35,11 +36,11 @@
 #define NMSE_BOUND   1e-3  /* of logits over the two caches */
 #define MAX_TOGETHER 11    /* sequences decoded at once: more than any executor takes */
 #define N_BUSY       4     /* threads that do nothing but run */
-#define N_REPEATS    100   /* of decoding beside them */
 #define EXIT_SKIPPED 77
 
 static const char *wanted_device, *wanted_dtype;
-static unsigned compared; /* models on devices */
+static uint32_t n_repeats = 100; /* of decoding beside busy threads */
+static unsigned compared;        /* models on devices */
 
 static const struct {
     const char *shape, *dtype;
@@ -174,7 +175,7 @@ static void *keep_busy(void *stop)
     return NULL;
 }
 
-/* Decodes the same prompts N_REPEATS times beside busy threads. */
+/* Decodes the same prompts n_repeats times beside busy threads. */
 static void repeat_under_load(const struct device_list *devices, uint32_t index,
                               const struct model_file *f, uint32_t n_sequences)
 {
@@ -193,7 +194,7 @@ static void repeat_under_load(const struct device_list *devices, uint32_t index,
     atomic_store(&stop, false);
     for (int i = 0; i < N_BUSY; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, keep_busy, &stop), 0);
-    for (uint32_t n = 0; n < N_REPEATS / n_sequences; n++) {
+    for (uint32_t n = 0; n < n_repeats / n_sequences; n++) {
         for (uint32_t i = 0; i < n_sequences; i++)
             session_rewind(l.sessions[i], 0);
         decode(&l, s, n_sequences);
@@ -473,8 +474,12 @@ static bool has_device(void)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2)
-        *(strcmp(argv[i], "--dtype") == 0 ? &wanted_dtype : &wanted_device) = argv[i + 1];
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--repeats") == 0)
+            n_repeats = (uint32_t)strtoul(argv[i + 1], NULL, 10);
+        else
+            *(strcmp(argv[i], "--dtype") == 0 ? &wanted_dtype : &wanted_device) = argv[i + 1];
+    }
     if (!has_device()) {
         printf("skipped: no OpenCL device\n");
         return EXIT_SKIPPED;
