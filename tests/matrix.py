@@ -41,17 +41,21 @@ def tests_of(build):
     return json.loads(done.stdout)["tests"]
 
 
-def test_lines(prefix, test, after):
-    """The add_test and set_tests_properties lines of one test, which runs after the one of that name, unless it is None."""
+def test_lines(prefix, test, compiled):
+    """The add_test and set_tests_properties lines of one test, which runs after the compiled one of the same name if any."""
     name = quote(f"{prefix}/{test['name']}")
+    after = [compiled[test["name"]]] if test["name"] in compiled else []
     yield f"add_test({name} {' '.join(quote(word) for word in test['command'])})"
     for entry in test.get("properties", []):
         key, value = entry["name"], entry["value"]
+        if key == "DEPENDS":
+            after.extend(compiled.get(item, f"{prefix}/{item}") for item in value)
+            continue
         if key in NAME_LISTS:
             value = [f"{prefix}/{item}" for item in value]
         yield f"set_tests_properties({name} PROPERTIES {key} {quote(value_text(value))})"
     if after:
-        yield f"set_tests_properties({name} PROPERTIES DEPENDS {quote(after)})"
+        yield f"set_tests_properties({name} PROPERTIES DEPENDS {quote(value_text(after))})"
 
 
 def main():
@@ -69,11 +73,9 @@ def main():
                 continue
             if "command" not in test:
                 test["command"] = [f"{build}: {test['name']} is not built"]
-            after = None
-            if COMPILING & set(properties.get("LABELS", [])):
-                after = compiled.get(test["name"])
+            lines.extend(test_lines(prefix, test, compiled))
+            if COMPILING & set(properties.get("LABELS", [])) or "DEPENDS" in properties:
                 compiled.setdefault(test["name"], f"{prefix}/{test['name']}")
-            lines.extend(test_lines(prefix, test, after))
             count += 1
         if count == 0:
             sys.exit(f"matrix.py: {build} has no tests with the labels {labels}")
