@@ -9,7 +9,8 @@
  *   tile = (batch * column panels + column panel) * row panels + row panel
  *
  * A group takes a contiguous share of the tiles: a panel of b stays in its core's cache while the
- * panels of a pass by.
+ * panels of a pass by. A long k is cut in blocks of BLOCK_K: for each, BLOCK_ROWS rows of a stay in the
+ * core's second cache while the panels of b pass by, and the sums so far lie in y.
  */
 #include "cpu/vec.h"
 #include "matmul/matmul.h"
@@ -24,6 +25,11 @@
 #define PART_VECTORS (CPU_WIDE ? VECTORS : 1)
 /* Numbers of k between the parts of a tile: both panels stay in the nearest cache. */
 #define PART_K       (CPU_WIDE ? UINT_MAX : 256)
+
+/* Blocks of panels where k is longer than LONG_K: not where the sums would be rounded in between. */
+#define LONG_K     1024
+#define BLOCK_K    (REAL_BYTES == 4 ? 512 : UINT_MAX)
+#define BLOCK_ROWS 128
 
 /* dst[i * width + j] = row j, number i, of 4 rows of 4 numbers. */
 CPU_INLINE void store_transposed_4(float4 r0, float4 r1, float4 r2, float4 r3, uint width,
@@ -159,48 +165,72 @@ CPU_INLINE void add_part(const __global float *a, const __global float16 *b, uin
             sums[r0 + r][v0 + v] = part[r][v];
 }
 
+/* A tile of y from n_k numbers of k: a and b are their panels. */
+CPU_INLINE void matmul_panel_tile(const __global float *a, const __global float16 *b, uint n_k,
+                                  const __global uchar *c, __global uchar *y,
+                                  struct matmul_params p, uint batch, uint row0, uint col0)
+{
+    float16 sums[ROWS][VECTORS];
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++)
+        CPU_UNROLL
+        for (uint v = 0; v < VECTORS; v++)
+            sums[r][v] = (float16)(0.0f);
+    for (uint k0 = 0, n; k0 < n_k; k0 += n) {
+        n = min(n_k - k0, PART_K);
+        CPU_NO_UNROLL
+        for (uint v0 = 0; v0 < VECTORS; v0 += PART_VECTORS) {
+            CPU_NO_UNROLL
+            for (uint r0 = 0; r0 < ROWS; r0 += PART_ROWS)
+                add_part(a + (ulong)k0 * ROWS, b + (ulong)k0 * VECTORS, n, r0, v0, sums);
+        }
+    }
+    CPU_UNROLL
+    for (uint r = 0; r < ROWS; r++) {
+        if (row0 + r >= p.m)
+            break;
+        CPU_UNROLL
+        for (uint v = 0; v < VECTORS; v++)
+            if (col0 + 16 * v < p.n)
+                store_vector(y, c, p, ((ulong)batch * p.m + row0 + r) * p.n + col0 + 16 * v,
+                             p.n - col0 - 16 * v, sums[r][v]);
+    }
+}
+
+/* A group's tiles in the order of their blocks. */
 CPU_INLINE void matmul_panel_step(const __global float *scratch, const __global uchar *c,
                                   __global uchar *y, struct matmul_params p, uint group,
                                   uint n_groups)
 {
-    const ulong kp = matmul_padded_k(p);
+    const uint kp = (uint)matmul_padded_k(p);
     const uint row_panels = div_up(p.m, ROWS), col_panels = div_up(p.n, TOKENS);
+    const bool blocked = kp > LONG_K && BLOCK_K != UINT_MAX;
+    const uint block_k = blocked ? BLOCK_K : kp;
+    const uint block_rows = blocked ? div_up(BLOCK_ROWS, ROWS) : row_panels;
     const __global float *b_panels = scratch + (ulong)p.batch * row_panels * kp * ROWS;
-    uint begin, end;
-    cpu_share(p.batch * row_panels * col_panels, group, n_groups, &begin, &end);
-    for (uint tile = begin; tile < end; tile++) {
-        const uint row_panel = tile % row_panels, col_panel = tile / row_panels % col_panels;
-        const uint batch = tile / row_panels / col_panels;
-        const __global float *a = scratch + ((ulong)batch * row_panels + row_panel) * kp * ROWS;
-        const __global float16 *b =
-            (const __global float16 *)(b_panels + ((ulong)batch * col_panels + col_panel) * kp * TOKENS);
-        float16 sums[ROWS][VECTORS];
-        CPU_UNROLL
-        for (uint r = 0; r < ROWS; r++)
-            CPU_UNROLL
-            for (uint v = 0; v < VECTORS; v++)
-                sums[r][v] = (float16)(0.0f);
-        for (uint k0 = 0, n_k; k0 < kp; k0 += n_k) {
-            n_k = min((uint)kp - k0, PART_K);
-            CPU_NO_UNROLL
-            for (uint v0 = 0; v0 < VECTORS; v0 += PART_VECTORS) {
-                CPU_NO_UNROLL
-                for (uint r0 = 0; r0 < ROWS; r0 += PART_ROWS)
-                    add_part(a + (ulong)k0 * ROWS, b + (ulong)k0 * VECTORS, n_k, r0, v0, sums);
+    const ulong n_tiles = (ulong)p.batch * row_panels * col_panels;
+    const ulong begin = n_tiles * group / n_groups, end = n_tiles * (group + 1) / n_groups;
+    if (begin == end)
+        return;
+    for (uint k0 = 0; k0 < kp; k0 += block_k) {
+        for (uint rows0 = 0; rows0 < row_panels; rows0 += block_rows)
+            for (ulong column = begin / row_panels; column <= (end - 1) / row_panels; column++) {
+                const uint batch = (uint)(column / col_panels);
+                const uint col0 = (uint)(column % col_panels) * TOKENS;
+                const __global float *b = b_panels + (column * kp + k0) * TOKENS;
+                for (uint row = rows0; row < min(rows0 + block_rows, row_panels); row++) {
+                    const ulong tile = column * row_panels + row;
+                    if (tile < begin || tile >= end)
+                        continue;
+                    matmul_panel_tile(
+                        scratch + (((ulong)batch * row_panels + row) * kp + k0) * ROWS,
+                        (const __global float16 *)b, min(kp - k0, block_k), c, y, p, batch,
+                        row * ROWS, col0);
+                }
             }
-        }
-        const uint col0 = col_panel * TOKENS;
-        CPU_UNROLL
-        for (uint r = 0; r < ROWS; r++) {
-            const uint row = row_panel * ROWS + r;
-            if (row >= p.m)
-                break;
-            CPU_UNROLL
-            for (uint v = 0; v < VECTORS; v++)
-                if (col0 + 16 * v < p.n)
-                    store_vector(y, c, p, ((ulong)batch * p.m + row) * p.n + col0 + 16 * v,
-                                 p.n - col0 - 16 * v, sums[r][v]);
-        }
+        /* what follows is added to y */
+        c = y;
+        p.beta = 1.0f;
     }
 }
 

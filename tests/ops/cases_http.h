@@ -50,6 +50,7 @@
     MATMUL(LARGE, 264, 136, 72, 2, 1, 0, 1, 0)                                          \
     MATMUL(LARGE, 70, 200, 2057, 2, 0, 0, 1, 0.5f)                                      \
     MATMUL(LARGE, 72, 136, 2048, 1, 1, 1, 1, 0)                                         \
+    MATMUL(LARGE, 150, 43, 1100, 2, 0, 1, 0.5f, -1)                                     \
     MATMUL(MANY_BLOCKS, 520, 1100, 2048, 1, 0, 0, 1, 0)                                 \
     MATMUL(MANY_BLOCKS, 2120, 2184, 136, 1, 0, 0, 1, 0)                                 \
     MATMUL(MANY_BLOCKS, 1061, 1091, 65, 4, 0, 1, 1, 0.5f)                               \

@@ -110,6 +110,56 @@ static void too_long_loops_are_refused(void **state)
     on_devices(refused_on);
 }
 
+/* matmul adds to y itself where c is y, also where the sums are made in several parts of k. */
+static void in_place_on(struct device *d)
+{
+    enum { M = 29, N = 37, K = 1500 };
+    static float a[M * K], b[K * N], before[M * N], got[M * N];
+    for (uint32_t i = 0; i < M * K; i++)
+        a[i] = (float)(i * 31 % 17) - 8;
+    for (uint32_t i = 0; i < K * N; i++)
+        b[i] = (float)(i * 29 % 13) - 6;
+    for (uint32_t i = 0; i < M * N; i++)
+        before[i] = (float)(i % 1001);
+    struct op_call call = {.op = OP_MATMUL,
+                           .tensors = {OPS_F32(d, a), OPS_F32(d, b), {0}, OPS_F32(d, before)},
+                           .params.matmul = {M, N, K, 1, 0, 0, 0.5f, -2}};
+    call.tensors[2] = call.tensors[3];
+    const struct variant *v;
+    for (uint32_t i = 0; (v = variant_at(d, OP_MATMUL, i)) != NULL; i++) {
+        struct err e = {0};
+        if (variant_dtype(v) != DT_F32 || variant_refuses(v, &call) || K > variant_depth_max(d, v))
+            continue;
+        assert_int_equal(queue_write(d, QUEUE_COMPUTE, call.tensors[3].buffer, 0, before,
+                                     sizeof before, "test", NULL),
+                         ST_OK);
+        if (op_call_once(d, v, &call, &e) != ST_OK)
+            fail_msg("%s: %s", variant_name(v), e.text);
+        assert_int_equal(
+            queue_read(d, QUEUE_COMPUTE, call.tensors[3].buffer, 0, got, sizeof got, "test", NULL),
+            ST_OK);
+        assert_int_equal(queue_wait(d, QUEUE_COMPUTE, NULL), ST_OK);
+        for (uint32_t r = 0; r < M; r++)
+            for (uint32_t c = 0; c < N; c++) { /* small integers: exact in any order */
+                float want = 0;
+                for (uint32_t k = 0; k < K; k++)
+                    want += a[r * K + k] * b[k * N + c];
+                want = 0.5f * want - 2 * before[r * N + c];
+                if (got[r * N + c] != want)
+                    fail_msg("%s: y[%u][%u] is %g, expected %g", variant_name(v), r, c,
+                             (double)got[r * N + c], (double)want);
+            }
+    }
+    call.tensors[2].buffer = NULL;
+    ops_close_tensors(&call);
+}
+
+static void matmul_adds_in_place(void **state)
+{
+    (void)state;
+    on_devices(in_place_on);
+}
+
 /* D29: rows as many as vocabularies have, an odd number among them. */
 static void vocabulary_on(struct device *d)
 {
@@ -170,9 +220,8 @@ static void halves_saturate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_loops),
-        cmocka_unit_test(too_long_loops_are_refused),
-        cmocka_unit_test(vocabulary_sized_rows),
+        cmocka_unit_test(long_loops),           cmocka_unit_test(too_long_loops_are_refused),
+        cmocka_unit_test(matmul_adds_in_place), cmocka_unit_test(vocabulary_sized_rows),
         cmocka_unit_test(halves_saturate),
     };
     return cmocka_run_group_tests(tests, ops_open_list, ops_close_list);
