@@ -97,7 +97,8 @@ void points_add(struct points *p, const struct tune_progress *progress)
 enum status points_close(struct points *p, struct err *e)
 {
     mem_free(p->known);
-    const bool bad = p->file && (ferror(p->file) != 0) | (fclose(p->file) != 0);
+    bool bad = p->file && ferror(p->file) != 0;
+    bad = (p->file && fclose(p->file) != 0) || bad;
     *p = (struct points){0};
     return bad ? err_set(e, ST_IO, "the recorded points could not be written") : ST_OK;
 }
