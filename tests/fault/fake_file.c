@@ -3,8 +3,10 @@
  * Use it as LD_PRELOAD=libfake_file.so PROGRAM with OINFER_FILE_FAULT: rules separated by commas,
  * CALL:PART:N:CODE. Call number N (from 1; N+: and all after it) of CALL, among those on files
  * whose path has PART in it, fails with the errno CODE; for read and write CODE may be `short`: one
- * byte is transferred. CALL is open, stat, map, read, write, close or rename. A stream (fopen)
- * whose reads are to fail is one of a file that gives EIO. Files that no rule names pass through.
+ * byte is transferred. CODE `kill` ends the process there, as kill -9 does; a write has put half of
+ * its bytes before that. CALL is open, stat, map, read, write, sync, close or rename. A stream
+ * (fopen) whose reads are to fail is one of a file that gives EIO. Files that no rule names pass
+ * through.
  * Thread-safe for what it is used for: a descriptor is not closed while another thread uses it.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
@@ -12,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,22 +23,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum call { OPEN, STAT, MAP, READ, WRITE, CLOSE, RENAME, CALL_COUNT };
+enum call { OPEN, STAT, MAP, READ, WRITE, SYNC, CLOSE, RENAME, CALL_COUNT };
 
-static const char *const call_names[CALL_COUNT] = {"open",  "stat",  "map",   "read",
-                                                   "write", "close", "rename"};
+static const char *const call_names[CALL_COUNT] = {"open",  "stat", "map",   "read",
+                                                   "write", "sync", "close", "rename"};
 
 #define RULES_MAX  16
 #define FILES_MAX  1024
 #define PATH_BYTES 4096
 #define SHORT      (-1)
+#define KILL       (-2)
 
 struct rule {
     enum call call;
     char part[128];
     unsigned long number, count;
     int sticky;
-    int code; /* errno, or SHORT */
+    int code; /* errno, SHORT or KILL */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -60,7 +64,9 @@ static void parse_rule(char *text)
     snprintf(r.part, sizeof r.part, "%s", part);
     r.number = strtoul(number, &end, 10);
     r.sticky = *end == '+';
-    r.code = strcmp(code, "short") == 0 ? SHORT : (int)strtol(code, NULL, 10);
+    r.code = strcmp(code, "short") == 0  ? SHORT
+             : strcmp(code, "kill") == 0 ? KILL
+                                         : (int)strtol(code, NULL, 10);
     rules[rule_count++] = r;
 }
 
@@ -74,8 +80,8 @@ __attribute__((constructor)) static void start(void)
     free(copy);
 }
 
-/* Counts a call on a file; 0, the errno it must fail with, or SHORT. */
-static int fault(enum call call, const char *path)
+/* Counts a call on a file; 0, the errno it must fail with, SHORT or KILL. */
+static int count(enum call call, const char *path)
 {
     int code = 0;
     pthread_mutex_lock(&lock);
@@ -88,6 +94,15 @@ static int fault(enum call call, const char *path)
             code = r->code;
     }
     pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* As count; a process that is to be killed does not come back. */
+static int fault(enum call call, const char *path)
+{
+    int code = count(call, path);
+    if (code == KILL)
+        raise(SIGKILL);
     return code;
 }
 
@@ -147,6 +162,15 @@ OPEN_CALL(open64)
 TEMPORARY_CALL(mkostemp)
 TEMPORARY_CALL(mkostemp64)
 
+#define PLAIN_TEMPORARY_CALL(name)                                     \
+    int name(char *path)                                               \
+    {                                                                  \
+        int code = fault(OPEN, path);                                  \
+        return code ? refuse(code) : remember(REAL(name)(path), path); \
+    }
+PLAIN_TEMPORARY_CALL(mkstemp)
+PLAIN_TEMPORARY_CALL(mkstemp64)
+
 #define STREAM_CALL(name)                                                     \
     FILE *name(const char *path, const char *mode)                            \
     {                                                                         \
@@ -193,10 +217,20 @@ ssize_t read(int fd, void *data, size_t n)
 
 ssize_t write(int fd, const void *data, size_t n)
 {
-    int code = fault(WRITE, path_of(fd));
+    int code = count(WRITE, path_of(fd));
+    if (code == KILL) {
+        REAL(write)(fd, data, n / 2);
+        raise(SIGKILL);
+    }
     if (code > 0)
         return refuse(code);
     return REAL(write)(fd, data, code == SHORT && n > 0 ? 1 : n);
+}
+
+int fsync(int fd)
+{
+    int code = fault(SYNC, path_of(fd));
+    return code != 0 ? refuse(code) : REAL(fsync)(fd);
 }
 
 int close(int fd)

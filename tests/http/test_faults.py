@@ -1,4 +1,5 @@
 """The daemon with its OpenCL calls, its files and its own life failing. On the real engine with a tiny model."""
+import json
 import os
 import pathlib
 import random
@@ -285,6 +286,62 @@ def test_killed_at_random_moments_of_start_and_load(real_binary, tiny_model, cac
         time.sleep(dice.random())
         daemon.kill()
     assert run_once(real_binary, tiny_model, cache_copy) == expected
+
+
+RECORD = {"op": "linear", "variant": "rows", "dtype": "q4_0", "shape": {"m": 256, "k": 256, "n_tokens": 1}, "device": "Some device",
+          "driver": "1", "source": "0123456789abcdef", "tuner": 1, "settings": {"ROWS": 2, "LWS": 64}, "ns": 5000, "standard_ns": 6000,
+          "work": 131072}
+MOMENTS = ("open", "write", "sync", "close", "rename")
+
+
+def tune(*arguments, env=None):
+    return subprocess.run([os.environ["OINFER"], "tune", *map(str, arguments)], capture_output=True, text=True, timeout=600,
+                          env={**os.environ, **(env or {})})
+
+
+def tune_killed(moment, path, *arguments):
+    """`oinfer tune` killed at a call on the file that it writes aside of `path`, or at its renaming."""
+    part = path.name + ("" if moment == "rename" else ".")
+    done = tune(*arguments, env={**preload("FAKE_FILE"), "OINFER_FILE_FAULT": f"{moment}:{part}:1:kill"})
+    assert done.returncode == -signal.SIGKILL, (done.stdout, done.stderr)
+
+
+def records_of(path):
+    return json.loads(path.read_text())["records"]
+
+
+@pytest.fixture
+def tune_store(tmp_path):
+    path = tmp_path / "tune.json"
+    path.write_text(json.dumps({"format": "oinfer.tune", "version": 1, "records": [RECORD]}))
+    return path
+
+
+def test_killed_while_the_tune_store_is_written(tune_store):
+    """At each of the calls that write it the store stays what it was; the next search adds to it."""
+    search = ("--op", "softmax", "--shape", "rows=16,len=100", "--variant", "online", "--budget", 1, "--file", tune_store)
+    if "no variant online" in tune(*search[:-1], tune_store.parent / "other.json").stderr:
+        pytest.skip("there is no OpenCL device")
+    before = tune_store.read_bytes()
+    for moment in MOMENTS:
+        tune_killed(moment, tune_store, *search)
+        assert tune_store.read_bytes() == before, moment
+    done = tune(*search)
+    assert done.returncode == 0, done.stderr
+    assert [r["op"] for r in records_of(tune_store)] == ["linear", "softmax"]
+
+
+def test_killed_while_values_are_embedded(tune_store, tmp_path):
+    """The model's file stays what it was, and is whole; the next try embeds them."""
+    model = tmp_path / "m.gguf"
+    subprocess.run([os.environ["OINFER"], "mkmodel", "--shape", "tiny", "--dtype", "q4_0", "-o", model], check=True, capture_output=True)
+    embed, before = ("--embed", model, "--file", tune_store), model.read_bytes()
+    for moment in MOMENTS:
+        tune_killed(moment, model, *embed)
+        assert model.read_bytes() == before, moment
+    done = tune(*embed)
+    assert (done.returncode, done.stdout) == (0, f"{model}: 1 tuned values\n"), done.stderr
+    assert model.read_bytes() != before
 
 
 def truncate(data, dice):
