@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from daemon import read_stream
+from daemon import poll, read_stream
 
 
 def stream(daemon, **body):
@@ -332,6 +332,26 @@ def test_a_lost_device_leaves_the_others_alone(start_fake):
         for _ in range(4):
             assert daemon.complete(prompt="<a$|")["choices"][0]["text"] == "a"
         daemon.until_health(lambda h: h["status"] == "ok")
+
+
+def test_the_others_go_on_while_a_device_is_lost(start_fake):
+    """It cannot be opened again: what ran on the other device is finished, and that one takes all that comes."""
+    import concurrent.futures
+    daemon = start_fake("--device", "all", "--slots", "2", env={"FAKE_FAILED_REOPENS": "1000000", "FAKE_STEP_MS": "10"})
+    daemon.until_health(lambda h: h["status"] == "ok")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(daemon.complete, prompt="x", max_tokens=200, temperature=1) for _ in range(2)]
+        assert poll(lambda: {slot["device"] for slot in daemon.get("/slots").json() if slot["is_processing"]} == {"fake 0", "fake 1"})
+        assert daemon.post("/v1/completions", {"prompt": "^^"}).status_code == 503
+        health = daemon.until_health(lambda h: "lost" in [device["status"] for device in h["devices"]])
+        lost = [device["status"] for device in health["devices"]].index("lost")
+        assert health["devices"][1 - lost]["status"] == "ready" and health["status"] == "degraded"
+        for i in range(12):
+            answer = daemon.complete(prompt=f"<{i}$|")
+            assert answer["choices"][0]["text"] == str(i) and answer["timings"]["device"] == f"fake {1 - lost}"
+        outcomes = [future.exception() for future in running]
+        assert outcomes.count(None) == 1, outcomes  # of two long ones that on the other device
+    assert daemon.get("/health").json()["devices"][lost]["status"] == "lost"
 
 
 def test_cache_prompt(fake):

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 
 #define MAX_SLOTS   64
+#define N_DEVICES   2
 #define DEFAULT_CTX 512
 #define HANG_MS     3600000
 
@@ -26,7 +27,7 @@ struct model_file {
     char *path;
 };
 struct device_list {
-    struct device_info devices[2];
+    struct device_info devices[N_DEVICES];
 };
 struct device {
     struct device_info info;
@@ -185,7 +186,7 @@ enum status device_list_open(uint32_t n_threads, struct device_list **out, struc
     struct device_list *l = mem_zalloc(sizeof *l);
     if (l == NULL)
         return err_set(e, ST_NO_MEMORY, "fake: out of memory");
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < N_DEVICES; i++) {
         l->devices[i] = (struct device_info){
             .index = i, .kind = i == 0 ? DEVICE_DISCRETE_GPU : DEVICE_HOST, .available = true};
         snprintf(l->devices[i].name, sizeof l->devices[i].name, "fake %u", i);
@@ -203,7 +204,7 @@ void device_list_close(struct device_list *l)
 uint32_t device_list_count(const struct device_list *l)
 {
     (void)l;
-    return 2;
+    return N_DEVICES;
 }
 
 const struct device_info *device_list_at(const struct device_list *l, uint32_t i)
@@ -285,8 +286,8 @@ bool kernel_save_next(struct device *d)
 enum status engine_open(const struct device_list *devices, uint32_t index,
                         const struct engine_options *options, struct engine **out, struct err *e)
 {
-    static atomic_uint n_opened;
-    if (atomic_fetch_add(&n_opened, 1) == 1)
+    static atomic_uint n_opened[N_DEVICES];
+    if (atomic_fetch_add(&n_opened[index], 1) == 1)
         atomic_fetch_add(&fake_failed_opens, number_of("FAKE_FAILED_REOPENS", 0));
     if (atomic_load(&fake_failed_opens) > 0) {
         atomic_fetch_sub(&fake_failed_opens, 1);
