@@ -151,7 +151,7 @@ def test_slots_show_prompts_only_when_told(start_fake):
     import threading
     import time
     for option, shown in (((), False), (("--show-prompts",), True)):
-        daemon = start_fake(*option, env={"FAKE_STEP_MS": "100"})
+        daemon = start_fake(*option, "--log-level", "debug", env={"FAKE_STEP_MS": "100"})
         thread = threading.Thread(target=daemon.complete, kwargs={"prompt": "secret", "max_tokens": 20, "temperature": 1})
         thread.start()
         texts = ""
@@ -159,7 +159,10 @@ def test_slots_show_prompts_only_when_told(start_fake):
             texts += daemon.session.get(daemon.url + "/slots").text
             time.sleep(0.02)
         thread.join()
-        assert ("secret" in texts) == shown and "secret" not in daemon.log()
+        for prompt in ("secret~~", "secret" * 100):  # those that fail are not in it either
+            assert daemon.post("/v1/completions", {"prompt": prompt, "max_tokens": 9}).status_code in (400, 500)
+        assert ("secret" in texts) == shown
+        assert "job failed" in daemon.log() and "secret" not in daemon.log()
 
 
 # ---- the description ----

@@ -276,6 +276,22 @@ def test_a_slow_reader_is_bounded(start_fake):
     daemon.wait_idle(60)
 
 
+def test_a_slow_reader_times_out(start_fake):
+    """The deadline frees its slot, and a connection that takes nothing is closed after the idle time."""
+    daemon = start_fake("--ctx", "200000", "--slots", "1", "--deadline", "2s", "--idle-time", "1s", env={"FAKE_CTX": "200000"})
+    daemon.complete(prompt="x", max_tokens=1)
+    daemon.session.close()
+    before = daemon.open_files()
+    with daemon.connect() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        s.sendall(request_bytes(prompt="<" + "q" * 1000 + "|", max_tokens=190000, temperature=1, stream=True, logprobs=2))
+        assert poll(lambda: daemon.busy_slots() == 1)
+        daemon.wait_idle(60)
+        assert daemon.complete(prompt="<ok$|")["choices"][0]["text"] == "ok"
+        daemon.session.close()
+        assert poll(lambda: daemon.open_files() <= before), (daemon.open_files(), before)
+
+
 def test_connection_limits(start_fake):
     daemon = start_fake("--connections-per-address", "8")
     sockets = [daemon.connect() for _ in range(20)]
