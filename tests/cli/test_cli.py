@@ -133,6 +133,25 @@ class Cli(unittest.TestCase):
         for line in lines:
             self.assertIn(dict(zip(header.split(","), line.split(",")))["layers_streamed"], "3456")
 
+    def test_devices(self):
+        """The same devices as a table and as JSON, `host` the last; what each can do; one is found by its name."""
+        done = oinfer("devices", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        devices = json.loads(done.stdout)["devices"]
+        self.assertEqual([d["index"] for d in devices], list(range(len(devices))))
+        self.assertEqual((devices[-1]["kind"], devices[-1]["caps"]), ("host", []))
+        table = oinfer("devices").stdout
+        for device in devices:
+            self.assertIn(f'{device["index"]}: {device["name"]}\n', table)
+            self.assertGreater(device["memory_bytes"], 0)
+            if device["usable"] and device["kind"] != "host":
+                self.assertGreater(device["compute_units"], 0)
+                self.assertNotEqual(device["driver"], "")
+                for cap in device["caps"]:
+                    self.assertIn(f" {cap}", table)
+        self.assert_refused(oinfer("devices", "--xml"), 2, 'unknown argument "--xml"')
+        self.assert_refused(oinfer("complete", "-m", self.make(), "-p", "x", "--device", "nowhere"), 1, "nowhere")
+
     def test_complete(self):
         """The text is whole before the timings begin; a forced variant of no operator is named."""
         command = [OINFER, "complete", "-m", self.make(), "-p", "x", "-n", "3", "--device", "host"]

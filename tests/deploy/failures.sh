@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that can go wrong in quickstart.sh before its build: each must give one clear sentence and exit status 1, and
+# Everything that can go wrong in quickstart.sh before and after its build: each must give one clear sentence and exit status 1, and
 # leave nothing behind. Programs that the cases need to fail are replaced by stubs in a folder before PATH.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -69,6 +69,32 @@ if [ -n "$(ls "$HOME/.cache/oinfer")" ]; then
     printf 'FAILED: a failed fetch left files: %s\n' "$(ls "$HOME/.cache/oinfer")"
     failed=1
 fi
+
+# After the build: a tree of its own whose build is a stub, on a machine with the reference device only, or with none listed.
+tree=$WORK/tree
+mkdir -p "$tree/build/release"
+cp -r "$ROOT/deploy" "$tree"
+printf 'GGUF' >"$WORK/model.gguf"
+# tool BODY: the tree's oinfer.
+tool() {
+    printf '#!/bin/sh\n%s\n' "$1" >"$tree/build/release/oinfer"
+    chmod +x "$tree/build/release/oinfer"
+}
+stub cmake 'exit 0'
+stub pkg-config 'exit 0'
+tool 'echo "{\"kind\": \"host\"}"'
+expect "no OpenCL" "no OpenCL device was found \(is pocl-opencl-icd installed" "$tree/deploy/quickstart.sh" --port 64999 --model "$WORK/model.gguf"
+stub cmake 'exit 0'
+stub pkg-config 'exit 0'
+tool 'echo "the loader is broken" >&2; exit 1'
+expect "devices that cannot be listed" "the devices could not be listed: the loader is broken" \
+    "$tree/deploy/quickstart.sh" --port 64999 --model "$WORK/model.gguf"
+stub cmake 'exit 0'
+stub pkg-config 'exit 0'
+printf '#!/bin/sh\necho "error model: magic is wrong"\nexit 1\n' >"$tree/build/release/oinferd"
+chmod +x "$tree/build/release/oinferd"
+expect "a daemon that ends" "oinferd did not start: .*magic is wrong" \
+    "$tree/deploy/quickstart.sh" --port 64999 --device host --model "$WORK/model.gguf"
 
 # Without root, what is missing is printed as one command to run, and nothing is installed.
 stub id 'echo 1000'

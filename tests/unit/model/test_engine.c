@@ -247,15 +247,14 @@ static void bad_steps_are_refused_and_change_nothing(void **state)
     close_all(&f);
 }
 
-static void nan_in_a_weight_is_reported_with_its_place(void **state)
+static void poison_is_reported_with_its_place(float poison)
 {
-    (void)state;
     struct fixture f;
     struct err err;
     token_id prompt[N_PROMPT];
     struct tiny t = tiny_default;
     const struct load_options load = {.n_ctx = 32};
-    t.poison = NAN;
+    t.poison = poison;
     ASSERT_OK(tiny_write(&t, path, e));
     ASSERT_OK(open_with(&f, &load, 0, e));
     fill_prompt(prompt, 0);
@@ -274,6 +273,14 @@ static void nan_in_a_weight_is_reported_with_its_place(void **state)
         session_close(s);
     }
     close_all(&f);
+}
+
+static void nan_or_infinity_in_a_weight_is_reported_with_its_place(void **state)
+{
+    (void)state;
+    poison_is_reported_with_its_place(NAN);
+    poison_is_reported_with_its_place(INFINITY);
+    poison_is_reported_with_its_place(-INFINITY);
 }
 
 static bool cancel_soon(void *user, uint64_t done, uint64_t total, uint32_t kernels)
@@ -424,7 +431,7 @@ int main(void)
         cmocka_unit_test(sequences_in_company_are_as_alone),
         cmocka_unit_test(logits_and_greedy_share_a_step),
         cmocka_unit_test(bad_steps_are_refused_and_change_nothing),
-        cmocka_unit_test(nan_in_a_weight_is_reported_with_its_place),
+        cmocka_unit_test(nan_or_infinity_in_a_weight_is_reported_with_its_place),
         cmocka_unit_test(loading_is_refused_with_reasons),
         cmocka_unit_test(report_tells_what_is_where),
         cmocka_unit_test(failing_allocations_are_survived),
