@@ -168,6 +168,7 @@ struct bill {
     uint64_t weights, kv, scratch; /* scratch: with tables and batch buffers */
     uint64_t loading;              /* on top of them, while the weights are loaded */
     uint64_t least;                /* weights with every layer streaming; 0: they may not */
+    uint64_t available;            /* before the model took any */
 };
 
 static uint64_t available_bytes(const struct model *m)
@@ -190,7 +191,21 @@ static enum status print_bill(const struct model *m, const struct bill *b, struc
                    m->file->info.name, (double)(b->weights + others) / gb,
                    device_info(m->engine->device)->name, (double)b->weights / gb,
                    (double)b->kv / gb, m->n_slots, m->n_ctx, (double)b->scratch / gb, least,
-                   (double)available_bytes(m) / gb);
+                   (double)b->available / gb);
+}
+
+/* The bill of a model that the driver refused memory for, though there seemed to be enough: others
+ * may have it. *e: what was refused. */
+static void add_bill(const struct model *m, const struct bill *b, struct err *e)
+{
+    if (!e || b->weights == 0)
+        return;
+    char refused[ERR_TEXT_BYTES];
+    snprintf(refused, sizeof refused, "%s", e->text);
+    enum status status = print_bill(m, b, e);
+    const size_t n = strlen(e->text);
+    snprintf(e->text + n, sizeof e->text - n, ", but %s", refused);
+    e->status = status;
 }
 
 /* Where device and host share one memory, what streams would take as much of it as what stays:
@@ -206,7 +221,8 @@ static bool may_stream(const struct model *m)
 static enum status settle_bill(struct model *m, struct bill *b, struct err *e)
 {
     const uint64_t limit = device_memory(m->engine->device).limit_bytes;
-    const uint64_t available = available_bytes(m), others = b->kv + b->scratch + b->loading;
+    const uint64_t available = b->available = available_bytes(m),
+                   others = b->kv + b->scratch + b->loading;
     const bool may = may_stream(m);
     if (limit == 0 || b->weights + others - (may ? 0 : b->loading) <= available)
         return ST_OK;
@@ -447,14 +463,12 @@ static enum status load(struct model *m, const struct load_options *o, bool with
         status = place(m, o, b, e);
     if (status == ST_OK)
         status = settle_bill(m, b, e);
+    const bool placed = status == ST_OK;
     trim_memory(); /* what choosing kernels left, before the weights come */
     if (status == ST_OK)
         status = allocate_batch(m, e);
-    if (status == ST_OK) {
+    if (status == ST_OK)
         status = allocate(m, e);
-        if (status == ST_NO_DEVICE_MEMORY)
-            print_bill(m, b, e);
-    }
     if (status == ST_OK)
         status = with_weights ? load_weights(m, o, begun_ns, e)
                               : weights_load_first(m->weights, m->file->gguf, e);
@@ -464,7 +478,11 @@ static enum status load(struct model *m, const struct load_options *o, bool with
         status = open_fused(m, e);
     if (status == ST_OK && with_weights && m->context.streamer)
         status = streamer_measure(m->context.streamer, &m->report.stream_gb_s, e);
-    return status == ST_OK && with_weights && m->executor ? check_fused(m, e) : status;
+    if (status == ST_OK && with_weights && m->executor)
+        status = check_fused(m, e);
+    if (status == ST_NO_DEVICE_MEMORY && placed)
+        add_bill(m, b, e);
+    return status;
 }
 
 enum status model__open_empty(struct engine *g, const struct model_file *f,

@@ -333,6 +333,35 @@ static void calls_of_a_load_fail(void **state)
     print_message("a start and load make %lu OpenCL calls; %lu faults were tried\n", total, tried);
 }
 
+/* A driver that has less memory than it says: others use it. */
+static void refused_memory_shows_the_bill(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = {0};
+    unsigned long counts[CALLS_MAX];
+    char rule[64];
+    fake_cl_rules("");
+    if (open_world(&w, &e) != ST_OK)
+        fail_msg("%s", e.text);
+    count_calls(counts);
+    close_world(&w);
+    for (int call = 0; fake_cl_name(call) != NULL; call++) {
+        if (strcmp(fake_cl_name(call), "clCreateBuffer") != 0)
+            continue;
+        snprintf(rule, sizeof rule, "clCreateBuffer:%lu:-4", counts[call]); /* the model's last */
+        fake_cl_rules(rule);
+        assert_int_equal(open_world(&w, &e), ST_NO_DEVICE_MEMORY);
+        fake_cl_rules("");
+        close_world(&w);
+        for (const char *const *part = (const char *const[]){"weights", "KV cache", "scratch",
+                                                             "available", ", but ", NULL};
+             *part != NULL; part++)
+            if (strstr(e.text, *part) == NULL)
+                fail_msg("no %s in: %s", *part, e.text);
+    }
+}
+
 /* ---- OpenCL calls of an operator's run ---- */
 
 /* ST_OK: it was measured and is right. The failure of its one variant is in its row. */
@@ -664,6 +693,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_a_completion_fail),
         cmocka_unit_test(calls_of_a_load_fail),
+        cmocka_unit_test(refused_memory_shows_the_bill),
         cmocka_unit_test(calls_of_an_operator_fail),
         cmocka_unit_test(late_calls_change_nothing),
         cmocka_unit_test(allocations_of_a_completion_fail),
