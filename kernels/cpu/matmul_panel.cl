@@ -27,8 +27,8 @@
 #define PART_K       (CPU_WIDE ? UINT_MAX : 256)
 
 /* Blocks of panels where k is longer than LONG_K: not where the sums would be rounded in between. */
-#define LONG_K     1024
-#define BLOCK_K    (REAL_BYTES == 4 ? 512 : UINT_MAX)
+#define LONG_K     (REAL_BYTES == 4 ? 1024 : UINT_MAX)
+#define BLOCK_K    512
 #define BLOCK_ROWS 128
 
 /* dst[i * width + j] = row j, number i, of 4 rows of 4 numbers. */
@@ -204,7 +204,7 @@ CPU_INLINE void matmul_panel_step(const __global float *scratch, const __global 
 {
     const uint kp = (uint)matmul_padded_k(p);
     const uint row_panels = div_up(p.m, ROWS), col_panels = div_up(p.n, TOKENS);
-    const bool blocked = kp > LONG_K && BLOCK_K != UINT_MAX;
+    const bool blocked = kp > LONG_K;
     const uint block_k = blocked ? BLOCK_K : kp;
     const uint block_rows = blocked ? div_up(BLOCK_ROWS, ROWS) : row_panels;
     const __global float *b_panels = scratch + (ulong)p.batch * row_panels * kp * ROWS;

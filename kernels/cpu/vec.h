@@ -59,7 +59,8 @@ CPU_INLINE float16 cpu_blend(float16 a, float16 b, int16 mask)
  * coefficients. */
 CPU_INLINE float16 cpu_exp(float16 x)
 {
-    x = fmin(x, 88.0f);
+    const float16 most = (float16)(88.0f);
+    x = most < x ? most : x; /* one instruction, which fmin is not */
     /* adding 1.5 * 2^23 rounds to the nearest integer */
     float16 n = fma(x, (float16)(1.44269504f), (float16)(12582912.0f)) - 12582912.0f;
     float16 r = fma(n, (float16)(-0.693359375f), x);
