@@ -57,6 +57,18 @@ def test_model_unknown(fake):
         assert fake.complete(prompt="x", model=name)["model"] == "fake"
 
 
+def test_no_request_names_a_file(fake, tmp_path):
+    """A model is one of those served, by its name alone, whatever file a client would like."""
+    (tmp_path / "fake.gguf").write_bytes(b"GGUF")
+    for name in ("fake.gguf", "./fake", "../fake", "x/../fake", "/etc/passwd", "../../../etc/passwd", f"{tmp_path}/fake.gguf", "fake/", "FAKE"):
+        for path, body in (("/v1/completions", {"prompt": "x"}), ("/tokenize", {"content": "x"}), ("/detokenize", {"tokens": [5]}),
+                           ("/v1/tune", {})):
+            check_error(fake.post(path, {**body, "model": name}), 404, "invalid_request_error", "model_not_found", "model")
+    for path in (b"/../../../../etc/passwd", b"//etc/passwd", b"/%2e%2e/%2e%2e/etc/passwd", b"/v1/tune/../../etc/passwd"):
+        status, _, body = raw_request(fake, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert status == 404 and b"root:" not in body, path
+
+
 @pytest.mark.parametrize("body", [
     "", " ", "{", "[", "nul", "{}x", '{"prompt":"x"} {}', '{"prompt":"x",}', "{'prompt':'x'}", '{"prompt" "x"}',
     '{"prompt":"x" "n":1}', '{"prompt":01}', '{"prompt":+1}', '{"prompt":.5}', '{"prompt":1.}', '{"prompt":1e}',

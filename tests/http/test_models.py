@@ -4,6 +4,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -155,6 +156,35 @@ def test_s31_kernels_are_built_on_demand(real_binary, tiny_model, tmp_path):
     kind = next(d for d in daemon.get("/v1/devices").json()["data"] if d["in_use"])["kind"]
     daemon.stop()
     assert built == 0 if kind == "host" else 0 < built <= 40
+
+
+def test_props_tell_what_loading_did(real_binary, tiny_model, warm_cache, tmp_path):
+    """Rate of the uploads and overlap of the queues, in the log too; and the variant that failed its self-test, with the reason:
+    the next one does its work."""
+    if "thread" in SANITIZED:
+        pytest.skip("the references have no variants")
+    kernels = shutil.copytree(pathlib.Path(__file__).parents[2] / "kernels", tmp_path / "kernels")
+    broken = kernels / "cpu/argmax.cl"
+    broken.write_text("#error planted fault\n" + broken.read_text())
+    body = {"prompt": "one two three", "max_tokens": 8, "temperature": 0}
+    texts = []
+    for more in ((), ("--kernel-dir", kernels)):
+        daemon = Daemon(real_binary, "--model", tiny_model, "--cache-dir", warm_cache, "--stepwise", *more)
+        try:
+            kind = next(d for d in daemon.get("/v1/devices").json()["data"] if d["in_use"])["kind"]
+            load = daemon.get("/props").json()["memory"][0]["loads"]["tiny"]
+            texts.append(daemon.complete(**body)["choices"][0]["text"])
+            log = daemon.log()
+        finally:
+            daemon.stop(300)
+        if kind != "cpu":
+            pytest.skip(f"cpu/argmax.cl is not used on a device of kind {kind}")
+        assert load["upload_bytes"] > 0 and load["upload_gb_s"] > 0 and 0 <= load["overlap_ms"] <= load["load_ms"], load
+        assert re.search(r"model loaded .* upload_gb_s=[\d.]+ .* overlap_ms=[\d.]+ ", log), log
+        replaced = [(row["op"], row["variant"]) for row in load["replaced"]]
+        assert replaced == ([("argmax", "cpu")] if more else []), load["replaced"]
+    assert "planted fault" in load["replaced"][0]["reason"], load["replaced"]
+    assert texts[0] == texts[1]
 
 
 def test_s41_no_template_is_said(tiny):

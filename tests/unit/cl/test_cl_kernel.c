@@ -360,6 +360,21 @@ static void test_shared_folder(void **state)
     assert_true(cache_load(cache, "programs", key, CACHE_PROGRAM, &data, &length));
     assert_memory_equal(data, "abc", 4);
     free(data);
+    /* A link out of the folder is not followed, and is written over. */
+    char file[200], outside[200];
+    snprintf(file, sizeof file, "%s/%016llx%016llx.bin", folder, 1ull, 2ull);
+    snprintf(outside, sizeof outside, "%s/outside", test_cache);
+    assert_int_equal(rename(file, outside), 0);
+    assert_int_equal(symlink(outside, file), 0);
+    assert_false(cache_load(cache, "programs", key, CACHE_PROGRAM, &data, &length));
+    cache_store(cache, "programs", key, CACHE_PROGRAM, "ghi", 3);
+    assert_true(cache_load(cache, "programs", key, CACHE_PROGRAM, &data, &length));
+    assert_memory_equal(data, "ghi", 4);
+    free(data);
+    assert_int_equal(rename(outside, file), 0); /* what it led to was not touched */
+    assert_true(cache_load(cache, "programs", key, CACHE_PROGRAM, &data, &length));
+    assert_memory_equal(data, "abc", 4);
+    free(data);
 }
 
 /* The same bytes split differently are different keys. */
