@@ -11,6 +11,7 @@
  * wants it, copied to its host memory while the next one is loaded into another slot.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/mem.h"
 #include "engine/model/weights_internal.h"
@@ -330,7 +331,10 @@ static uint64_t piece_bytes(const struct device *d, bool *reads_file)
 {
     const enum device_kind kind = device_info(d)->kind;
     *reads_file = kind == DEVICE_DISCRETE_GPU || kind == DEVICE_ACCELERATOR;
-    return *reads_file ? PIECE_BYTES_MAX : PIECE_BYTES;
+    const uint64_t piece = *reads_file ? PIECE_BYTES_MAX : PIECE_BYTES;
+    /* a piece that is read where it lies in the mapping begins at a page */
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), most = buffer_max_bytes(d);
+    return most > page && most - page < piece ? most - page : piece;
 }
 
 uint64_t weights_loading_bytes(const struct weights *w)

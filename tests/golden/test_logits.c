@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "engine/cl/impl.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "tests/assert_ok.h"
@@ -24,6 +25,9 @@
 #define NMSE_INT8    1e-3
 #define NMSE_HALF    1e-5 /* activations or cache of halves */
 #define MAX_VARIANTS 32
+/* Less than a matrix takes, little more than 384 rows of f16, no whole number of pages. */
+#define SMALL_BYTES 197000
+#define SMALL_BATCH 5
 
 static char path[64];
 static bool few;
@@ -113,6 +117,38 @@ static void check_device(const char *name, uint32_t device, const char *force, e
     engine_close(g);
 }
 
+static uint32_t chunks_of(const struct model *m)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < m->file->graph->n_weights; i++) {
+        const struct weight *w = weights_at(m->weights, i);
+        most = w->n_chunks > most ? w->n_chunks : most;
+    }
+    return most;
+}
+
+static void check_small_buffers(const char *name, uint32_t device)
+{
+    const struct engine_options options = {.device = {.cache_dir = getenv("OINFER_TEST_CACHE")},
+                                           .stepwise = true};
+    const struct load_options load = {.n_ctx = 64, .n_batch = SMALL_BATCH, .kv = KV_F32};
+    struct engine *g;
+    struct model_file *f;
+    struct model *m;
+    ASSERT_OK(engine_open(devices, device, &options, &g, e));
+    ASSERT_OK(model_file_open(path, &f, e));
+    engine_device(g)->info.max_alloc_bytes = SMALL_BYTES;
+    ASSERT_OK(model_load(g, f, &load, &m, e));
+    assert_true(chunks_of(m) >= 2);
+    const double nmse = nmse_of(m, SMALL_BATCH), bound = bound_of(m);
+    if (!(nmse <= bound))
+        fail_msg("%s on %s in small buffers: NMSE %.3g, at most %.0e", name,
+                 device_list_at(devices, device)->name, nmse, bound);
+    model_close(m);
+    model_file_close(f);
+    engine_close(g);
+}
+
 /* Mesa's software device takes seconds to build a kernel: it gets one case. */
 static bool is_slow(uint32_t device)
 {
@@ -185,6 +221,23 @@ static void caches(void **state)
     }
 }
 
+/* Buffers of at most SMALL_BYTES: rows of a matrix lie in several, uploaded and repacked or in the
+ * file's mapping, and the layers' caches too. */
+static void matrices_larger_than_a_buffer(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DT_Q8_0, DT_F16, DT_F32};
+    for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++) {
+        struct tiny t = tiny_default;
+        t.n_ff = 1024;
+        t.dtype = dtypes[k];
+        make_model(&t);
+        for (uint32_t i = 0; i < device_list_count(devices); i++)
+            if (device_list_at(devices, i)->available && !is_slow(i))
+                check_small_buffers(dtype_name((uint32_t)dtypes[k]), i);
+    }
+}
+
 /* Names of an op's variants on a device, each once. */
 static uint32_t list_variants(uint32_t device, enum op_id op, char names[MAX_VARIANTS][64])
 {
@@ -242,9 +295,8 @@ int main(int argc, char **argv)
 {
     few = argc > 1 && strcmp(argv[1], "--few") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(features),
-        cmocka_unit_test(dtypes),
-        cmocka_unit_test(caches),
+        cmocka_unit_test(features), cmocka_unit_test(dtypes),
+        cmocka_unit_test(caches),   cmocka_unit_test(matrices_larger_than_a_buffer),
         cmocka_unit_test(variants),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
