@@ -164,6 +164,28 @@ def test_ten_thousand_requests_on_one_connection(start_fake):
     before.check()
 
 
+def test_ten_thousand_requests_on_one_connection_of_a_real_model(start_real):
+    daemon, rules, report = start_real()
+    body = {"prompt": "once upon a time", "max_tokens": 2, "temperature": 0, "ignore_eos": True}
+    expected = daemon.complete(**body)["choices"][0]["text"]
+
+    async def requests(n):
+        async with Connection(daemon.port) as c:
+            for i in range(n):
+                if i % 10 == 0:
+                    status, _, data = await c.request("POST", "/v1/completions", body)
+                    assert json.loads(data)["choices"][0]["text"] == expected
+                elif i % 2:
+                    status, _, _ = await c.request("POST", "/tokenize", {"content": f"{i}"})
+                else:
+                    status, _, _ = await c.request("GET", ("/health", "/slots", "/v1/devices", "/props")[i // 2 % 4])
+                assert status == 200
+    asyncio.run(requests(1000))
+    before = Before(daemon, rules, report)
+    asyncio.run(requests(10000))
+    before.check()
+
+
 def leave_at_random(port, n, at_once, seed, max_tokens):
     """n clients that leave somewhere: in their request, in the queue, in the answer, in a stream, or not at all."""
     dice = random.Random(seed)

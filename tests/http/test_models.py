@@ -232,9 +232,15 @@ def test_timings_add_up(smol):
         if timings == "kernels":
             total = sum(row["total_ms"] for row in t["kernels"])
             assert total == pytest.approx(t["queues"]["compute_busy_ms"], rel=0.02)
-            assert {row["name"] for row in t["kernels"]} >= {"linear", "attention", "norm"}
+            names = {row["name"] for row in t["kernels"]}
+            assert names >= {"linear", "attention", "norm"}
+            # Greedy tokens are chosen on the device: a row of logits, 197 KB, is never read, but an index and what goes with it.
+            read = sum(row["gb_s"] * 1e6 * row["total_ms"] for row in t["kernels"] if row["name"] == "arg-max")
+            assert "logits" not in names and 4 * 48 <= read <= 128 * 48, read
             assert all(row["calls"] > 0 and row["min_us"] <= row["max_us"] for row in t["kernels"])
     assert best < 0.10
+    drawn = smol.complete(**{**body, "temperature": 1}, timings="kernels")["timings"]  # what reading them looks like
+    assert "logits" in {row["name"] for row in drawn["kernels"]}
 
 
 def test_s11_leaving_clients_free_the_slot(smol):
