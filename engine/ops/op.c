@@ -130,7 +130,7 @@ static enum status bind_scratch(struct op_step *s, struct err *e)
     const bool image = s->v->scratch == SCRATCH_IMAGE;
     if (need == 0 || (s->scratch && !image && buffer_bytes(s->scratch) >= need))
         return ST_OK;
-    struct buffer *b;
+    struct buffer *b = NULL;
     enum status st = image ? buffer_open_image(s->d, op_rules(s->v->op)->image(&s->call),
                                                op_name(s->v->op), &b, e)
                            : buffer_open(s->d, need, BUFFER_SCRATCH, op_name(s->v->op), &b, e);
@@ -139,11 +139,11 @@ static enum status bind_scratch(struct op_step *s, struct err *e)
         if (st == ST_OK)
             st = kernel_set_bytes(s->kernels[k], index + 1, &offset, sizeof offset, e);
     }
-    if (st != ST_OK)
-        return st;
     buffer_close(s->scratch);
-    s->scratch = b;
-    return ST_OK;
+    s->scratch = st == ST_OK ? b : NULL; /* after a failure all kernels are bound again */
+    if (st != ST_OK)
+        buffer_close(b);
+    return st;
 }
 
 /* Params as an argument, and everything that follows from them: grid, scratch, work. */

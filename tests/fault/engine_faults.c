@@ -424,6 +424,15 @@ static void calls_of_an_operator_fail(void **state)
         assert_true(total > 0);
     unsigned long tried = sweep_calls(&w, try_operator, total, (const unsigned long[]){20, 6, 6});
     tried += sweep_functions(&w, try_operator, counts);
+    for (int call = 0; fake_cl_name(call) != NULL; call++)
+        for (unsigned long n = 1; n <= counts[call]; n++) { /* few, and what they bind must go */
+            char rule[64];
+            if (strcmp(fake_cl_name(call), "clSetKernelArg") != 0)
+                break;
+            snprintf(rule, sizeof rule, "clSetKernelArg:%lu:-38", n);
+            try_operator(&w, rule);
+            tried++;
+        }
     print_message("an operator makes %lu OpenCL calls; %lu faults were tried\n", total, tried);
     close_world(&w);
     assert_int_equal(fake_cl_alive(), 0);
