@@ -65,6 +65,10 @@ static bool try_file(const char *what)
         status = model_step(m, &item, 1, &e);
     if (status != ST_OK && (e.status != status || e.text[0] == '\0'))
         fail_msg("%s: %s without a text", what, status_name(status));
+    const bool is_named = strstr(e.text, "key ") || strstr(e.text, "tensor ") ||
+                          strstr(e.text, "token") || strstr(e.text, "context: ");
+    if (status != ST_OK && !is_named)
+        fail_msg("%s: \"%s\" names no key, tensor or token", what, e.text);
     if (status == ST_INTERNAL)
         fail_msg("%s: %s", what, e.text);
     session_close(s);
