@@ -25,10 +25,13 @@ man-db command man
 openssl command openssl
 git command git"
 
-# Two more OpenCL implementations to test on, which not every distribution has.
+# Two more OpenCL implementations to test on, and checkers of packages and of monitoring files: not every distribution has
+# them, and tests that need one say that it is missing.
 TEST_EXTRAS="
 mesa-opencl-icd file /etc/OpenCL/vendors/rusticl.icd
-oclgrind command oclgrind"
+oclgrind command oclgrind
+lintian command lintian
+prometheus command promtool"
 
 # make_venv: the Python packages of tests/requirements.txt, installed again when the list changes.
 make_venv() {
