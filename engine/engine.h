@@ -103,8 +103,10 @@ struct load_report {
     uint32_t n_layer, n_streamed;
     uint64_t stream_bytes; /* of one run */
     double stream_gb_s;    /* of their writes with nothing else to do, measured */
-    bool stream_pinned;    /* from pinned memory; else the host had none left */
-    uint32_t n_replaced;   /* variants that failed their self-test */
+    /* Of those that stream: in pinned memory; in ordinary memory and through the staging ring. The
+     * others, of CPU devices, are copied from ordinary memory. */
+    uint32_t n_pinned, n_staged;
+    uint32_t n_replaced; /* variants that failed their self-test */
     struct selftest_row replaced[16];
 };
 

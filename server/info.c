@@ -241,7 +241,8 @@ static void put_load(struct json *j, const struct load_report *r)
     json_uint_field(j, "layers_streamed", r->n_streamed);
     json_uint_field(j, "stream_bytes", r->stream_bytes);
     json_real_field(j, "stream_gb_s", r->stream_gb_s);
-    json_bool_field(j, "stream_pinned", r->stream_pinned);
+    json_uint_field(j, "layers_pinned", r->n_pinned);
+    json_uint_field(j, "layers_staged", r->n_staged);
     json_uint_field(j, "kernels_built", r->kernels_built);
     json_uint_field(j, "kernels_cached", r->kernels_cached);
     json_key(j, "replaced");

@@ -15,7 +15,7 @@
 #define END_OF_FILE  (-1)
 
 struct piece {
-    int fd;
+    struct readers_source from;
     uint64_t offset;
     char *dst;
     size_t n, taken, done; /* bytes */
@@ -58,6 +58,16 @@ static int read_fully(int fd, uint64_t offset, char *dst, size_t n, size_t *got)
     return 0;
 }
 
+static int read_source(const struct readers_source *from, uint64_t offset, char *dst, size_t n,
+                       size_t *got)
+{
+    if (from->memory == NULL)
+        return read_fully(from->fd, offset, dst, n, got);
+    memcpy(dst, (const char *)from->memory + offset, n);
+    *got = n;
+    return 0;
+}
+
 /* Reads a slice of p; called, and returns, with the lock held. */
 static void read_slice(struct readers *r, struct piece *p)
 {
@@ -65,7 +75,7 @@ static void read_slice(struct readers *r, struct piece *p)
     size_t got = 0;
     p->taken += n;
     pthread_mutex_unlock(&r->lock);
-    const int error = read_fully(p->fd, p->offset + at, p->dst + at, n, &got);
+    const int error = read_source(&p->from, p->offset + at, p->dst + at, n, &got);
     pthread_mutex_lock(&r->lock);
     if (error != 0 && (p->error == 0 || p->offset + at + got < p->failed_at)) {
         p->error = error;
@@ -138,12 +148,13 @@ void readers_close(struct readers *r)
     mem_free(r);
 }
 
-void readers_begin(struct readers *r, int fd, uint64_t offset, void *dst, size_t n)
+void readers_begin(struct readers *r, struct readers_source from, uint64_t offset, void *dst,
+                   size_t n)
 {
     pthread_mutex_lock(&r->lock);
     ASSERT(r->next - r->first < READERS_PENDING);
     r->pieces[r->next++ % READERS_PENDING] =
-        (struct piece){.fd = fd, .offset = offset, .dst = dst, .n = n};
+        (struct piece){.from = from, .offset = offset, .dst = dst, .n = n};
     pthread_cond_broadcast(&r->begun);
     pthread_mutex_unlock(&r->lock);
 }

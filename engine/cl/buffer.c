@@ -274,11 +274,9 @@ enum status buffer_wrap_writable(struct device *d, void *memory, uint64_t n_byte
     return wrap(d, memory, false, n_bytes, usage, label, out, e);
 }
 
-enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, bool readable, const char *label,
+enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, const char *label,
                                struct buffer **out, void **memory, struct err *e)
 {
-    const cl_map_flags flags =
-        readable ? CL_MAP_READ | CL_MAP_WRITE : CL_MAP_WRITE_INVALIDATE_REGION;
     const bool plain = d->host || d->info.kind == DEVICE_CPU;
     struct buffer *b = NULL;
     enum status status = ST_OK;
@@ -295,8 +293,9 @@ enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, bool readable
         status = err_set(e, ST_NO_MEMORY, "%s: %llu bytes", label, (unsigned long long)n_bytes);
     if (!plain && status == ST_OK) {
         cl_int code = CL_SUCCESS;
-        b->memory = clEnqueueMapBuffer(d->queues[QUEUE_TRANSFER].cl, b->cl, CL_TRUE, flags, 0,
-                                       (size_t)n_bytes, 0, NULL, NULL, &code);
+        b->memory = clEnqueueMapBuffer(d->queues[QUEUE_TRANSFER].cl, b->cl, CL_TRUE,
+                                       CL_MAP_READ | CL_MAP_WRITE, 0, (size_t)n_bytes, 0, NULL,
+                                       NULL, &code);
         status = cl_check(d, code, "clEnqueueMapBuffer", label, e);
         b->mapped = status == ST_OK;
     }

@@ -36,9 +36,9 @@ enum status buffer_open_image(struct device *d, struct image_size size, const ch
                               struct buffer **out, struct err *e);
 /* Host memory that a GPU reads and writes at the rate of its bus (pinned), for what is copied to
  * and from the device again and again: *memory is n_bytes of it until the buffer is closed. Plain
- * memory for CPU devices and host. readable: false where only the queues' copies fill and read it;
- * a driver then has no cause to keep a copy of it on the device, which some do otherwise. */
-enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, bool readable, const char *label,
+ * memory for CPU devices and host. Some drivers keep a copy of it on the device, however it is
+ * mapped. */
+enum status buffer_open_pinned(struct device *d, uint64_t n_bytes, const char *label,
                                struct buffer **out, void **memory, struct err *e);
 void buffer_close(struct buffer *b); /* accepts NULL */
 uint64_t buffer_bytes(const struct buffer *b);

@@ -118,7 +118,7 @@ void device_close(struct device *d)
         const uint64_t end_ns = clock_now_ns() + CLOSE_SAVE_NS;
         while (kernel_save_next(d) && clock_now_ns() < end_ns)
             continue;
-        staging__close(d);
+        staging_release(d);
         program__close_all(d);
         queue__close_pair(d);
         clReleaseContext(d->context);

@@ -22,7 +22,7 @@
  * device from there, at about twice the rate. */
 #define STAGING_SLOTS 16                /* pieces in flight */
 #define STAGING_BYTES ((size_t)2 << 20) /* bytes of a piece */
-#define STAGING_READS 8                 /* pieces being read from a file; the others leave */
+#define STAGING_READS 8                 /* pieces being read from their source; the others leave */
 
 /* One of the pair. enqueued counts commands; a count remembered elsewhere tells what has been
  * ordered or waited for already, so that doing it twice costs nothing. */
@@ -66,15 +66,15 @@ struct staging_slot {
     cl_event busy;
 };
 
-/* A piece of a file on its way into a slot. */
+/* A piece of a source on its way into a slot. */
 struct staging_read {
     struct staging_slot *slot;
-    struct file_part part;
+    struct upload_part part;
 };
 
 struct staging {
     bool open;
-    struct readers *readers; /* of files; NULL before the first one */
+    struct readers *readers; /* NULL before the first part */
     uint32_t next;
     struct staging_slot slots[STAGING_SLOTS];
     struct staging_read reads[STAGING_READS]; /* a ring; what they bring is not written yet */
@@ -140,6 +140,9 @@ struct cache_key device__key(const struct device *d, const char *text, size_t le
 /* queue.c: creates or releases both queues, with profiling as d->prof.on says. Idle only. */
 enum status queue__open_pair(struct device *d, struct err *e);
 void queue__close_pair(struct device *d);
+/* Waits for one command; on a GPU it sleeps unless that is over at once. A CL error code where it
+ * failed, or hangs: then d->hangs. */
+cl_int queue__wait_event(struct device *d, cl_event done);
 
 /* prof.c: the address to give an enqueue call for its event: NULL when measuring is off. Call
  * prof__commit when the enqueue succeeded, nothing when it failed. May drain, so may wait. */
@@ -154,8 +157,8 @@ void prof__discard(struct device *d);
 enum status buffer__check_read(const struct buffer *b, uint64_t offset, uint64_t n, struct err *e);
 enum status buffer__check_write(const struct buffer *b, uint64_t offset, uint64_t n, struct err *e);
 
-/* staging.c: releases the ring; the transfer queue must be idle or lost. */
-void staging__close(struct device *d);
+/* staging.c: waits for what leaves the ring, which then is no longer bound to a queue. */
+enum status staging__settle(struct device *d, struct err *e);
 
 /* kernel.c, program.c: a launch on either queue; closing the registry. */
 enum status kernel__launch_on(struct kernel *k, enum queue_id q, const size_t gws[3],

@@ -333,12 +333,12 @@ enum status prof_enable(struct device *d, bool on, struct err *e)
     p->on = on;
     if (d->host)
         return ST_OK;
-    staging__close(d);
+    status = staging__settle(d, e);
     queue__close_pair(d);
-    status = queue__open_pair(d, e);
-    if (status != ST_OK)
+    const enum status opened = queue__open_pair(d, status == ST_OK ? e : NULL);
+    if (opened != ST_OK)
         d->lost = true; /* without queues there is no device */
-    return status;
+    return status == ST_OK ? opened : status;
 }
 
 bool prof_enabled(const struct device *d)

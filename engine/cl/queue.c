@@ -227,6 +227,12 @@ enum status queue_fill(struct device *d, enum queue_id q, struct buffer *dst, ui
     return status;
 }
 
+enum status queue_touch(struct device *d, enum queue_id q, struct buffer *b, struct err *e)
+{
+    const uint64_t n = b->n_bytes < FILL_WORD_BYTES ? b->n_bytes : FILL_WORD_BYTES;
+    return queue_fill(d, q, b, 0, n, 0, "touch", e);
+}
+
 enum status queue_order(struct device *d, enum queue_id before, enum queue_id after, struct err *e)
 {
     if (d->host || before == after)
@@ -304,10 +310,10 @@ static void sleep_ns(uint64_t ns)
 }
 
 /* Polls an event: first after most of what the last wait took, then in steps that grow. */
-static cl_int poll_steps(struct device *d, struct queue *queue, cl_event done)
+static cl_int poll_steps(struct device *d, uint64_t *last_wait_ns, cl_event done)
 {
     uint64_t start = clock_now_ns();
-    uint64_t pause = queue->last_wait_ns - queue->last_wait_ns / 16;
+    uint64_t pause = *last_wait_ns - *last_wait_ns / 16;
     for (;;) {
         cl_int state = CL_QUEUED;
         cl_int code =
@@ -316,14 +322,14 @@ static cl_int poll_steps(struct device *d, struct queue *queue, cl_event done)
             return code != CL_SUCCESS ? code : state;
         uint64_t waited = clock_now_ns() - start;
         if (state == CL_COMPLETE) {
-            queue->last_wait_ns = waited;
+            *last_wait_ns = waited;
             return CL_SUCCESS;
         }
         if (waited > WAIT_LIMIT_NS) {
             d->hangs = true;
             return CL_DEVICE_NOT_AVAILABLE;
         }
-        if (waited < SPIN_NS && queue->last_wait_ns < SPIN_NS)
+        if (waited < SPIN_NS && *last_wait_ns < SPIN_NS)
             continue;
         sleep_ns(pause < POLL_MIN_NS ? POLL_MIN_NS : pause);
         pause = (clock_now_ns() - start) / 64;
@@ -333,19 +339,26 @@ static cl_int poll_steps(struct device *d, struct queue *queue, cl_event done)
 }
 
 /* The same with sleeps that end when they should: Linux ends those of most threads 50 us late. */
-static cl_int poll_event(struct device *d, struct queue *queue, cl_event done)
+static cl_int poll_event(struct device *d, uint64_t *last_wait_ns, cl_event done)
 {
 #ifdef __linux__
     const int slack_ns = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     if (slack_ns > 0)
         (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
-    const cl_int code = poll_steps(d, queue, done);
+    const cl_int code = poll_steps(d, last_wait_ns, done);
     if (slack_ns > 0)
         (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns, 0, 0, 0);
     return code;
 #else
-    return poll_steps(d, queue, done);
+    return poll_steps(d, last_wait_ns, done);
 #endif
+}
+
+cl_int queue__wait_event(struct device *d, cl_event done)
+{
+    uint64_t last_wait_ns = 0; /* what comes next may be much shorter than what came last */
+    return d->info.kind != DEVICE_CPU ? poll_event(d, &last_wait_ns, done)
+                                      : clWaitForEvents(1, &done);
 }
 
 /* Waits for a marker at the end of the queue. Not clFinish: GPU drivers keep a core busy in it,
@@ -357,7 +370,8 @@ static cl_int wait_marker(struct device *d, struct queue *queue)
     cl_int code = clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &done);
     cl_int flushed = code == CL_SUCCESS ? clFlush(queue->cl) : code;
     if (flushed == CL_SUCCESS)
-        code = d->info.kind != DEVICE_CPU ? poll_event(d, queue, done) : clWaitForEvents(1, &done);
+        code = d->info.kind != DEVICE_CPU ? poll_event(d, &queue->last_wait_ns, done)
+                                          : clWaitForEvents(1, &done);
     else
         code = clFinish(queue->cl);
     if (done != NULL)

@@ -6,6 +6,7 @@
 #ifndef OINFER_CL_QUEUE_H
 #define OINFER_CL_QUEUE_H
 
+#include "engine/base/readers.h"
 #include "engine/cl/buffer.h"
 
 enum queue_id { QUEUE_COMPUTE, QUEUE_TRANSFER };
@@ -35,6 +36,8 @@ enum status queue_mark(struct device *d, enum queue_id q, struct queue_mark *m, 
 enum status queue_follow(struct device *d, enum queue_id q, const struct queue_mark *m,
                          struct err *e);
 void queue_unmark(struct queue_mark *m);
+/* Has q write to the buffer, for the sake of drivers that give it its memory only then. */
+enum status queue_touch(struct device *d, enum queue_id q, struct buffer *b, struct err *e);
 enum status queue_flush(struct device *d, enum queue_id q, struct err *e);
 /* Waits until everything on q is done. On a GPU it sleeps instead of spinning a core. Marks the
  * device lost (ST_DEVICE_LOST) when the driver says so. */
@@ -45,18 +48,25 @@ enum status queue_wait(struct device *d, enum queue_id q, struct err *e);
  */
 enum status staging_upload(struct device *d, struct buffer *dst, uint64_t offset, const void *src,
                            uint64_t n, const char *tag, struct err *e);
-/* n bytes of an open file from `offset` on. */
-struct file_part {
-    int fd;
+/* n bytes of a file or of memory from byte `offset` of it on. */
+struct upload_part {
+    struct readers_source from;
     uint64_t offset, n;
 };
-/* The same from a file, read by several threads into the ring: one thread that copies is slower
- * than the bus. `then`: the part that the next call is going to upload, of which it begins to read;
- * NULL: none is known. Not for `host`. ST_IO when the file ends before or gives an error. */
-enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset,
-                                const struct file_part *part, const struct file_part *then,
+/* The same, read by several threads into the ring: one thread that copies is slower than the bus.
+ * Returns when all is enqueued. `then`: the part that the next call is going to upload, of which it
+ * begins to read; NULL: none is known. Not for `host`. ST_IO when the file ends before or gives an
+ * error. */
+enum status staging_upload_part(struct device *d, struct buffer *dst, uint64_t offset,
+                                const struct upload_part *part, const struct upload_part *then,
                                 const char *tag, struct err *e);
-/* Forgets what was read for a call that does not come; its file may be closed then. */
+/* Gives the ring's memory and threads back, until the next use of it. The transfer queue is idle,
+ * or lost. */
+void staging_release(struct device *d);
+/* What the ring will take of pinned memory at its next use; 0 where it has that. */
+uint64_t staging_bytes_to_come(const struct device *d);
+/* Forgets what was read for a call that does not come; its file may be closed then, its memory
+ * freed. */
 void staging_forget(struct device *d);
 
 #endif

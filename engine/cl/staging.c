@@ -37,11 +37,16 @@ static enum status open_ring(struct device *d, struct err *e)
         status = open_slot(d, &d->staging.slots[i], e);
     d->staging.open = status == ST_OK;
     if (status != ST_OK)
-        staging__close(d);
+        staging_release(d);
     return status;
 }
 
-void staging__close(struct device *d)
+uint64_t staging_bytes_to_come(const struct device *d)
+{
+    return d->staging.open ? 0 : (uint64_t)STAGING_SLOTS * STAGING_BYTES;
+}
+
+void staging_release(struct device *d)
 {
     staging_forget(d);
     readers_close(d->staging.readers);
@@ -49,7 +54,7 @@ void staging__close(struct device *d)
         struct staging_slot *slot = &d->staging.slots[i];
         if (slot->busy != NULL)
             clReleaseEvent(slot->busy);
-        if (slot->memory != NULL) {
+        if (slot->memory != NULL && !d->hangs) { /* such a queue would be waited for */
             clEnqueueUnmapMemObject(d->queues[QUEUE_TRANSFER].cl, slot->buffer->cl, slot->memory, 0,
                                     NULL, NULL);
             clFinish(d->queues[QUEUE_TRANSFER].cl);
@@ -64,10 +69,25 @@ static enum status wait_slot(struct device *d, struct staging_slot *slot, struct
 {
     if (slot->busy == NULL)
         return ST_OK;
-    cl_int code = clWaitForEvents(1, &slot->busy);
+    const cl_int code = queue__wait_event(d, slot->busy);
     clReleaseEvent(slot->busy);
     slot->busy = NULL;
-    return cl_check(d, code, "clWaitForEvents", "staging", e);
+    if (code == CL_SUCCESS)
+        return ST_OK;
+    d->lost = true; /* as in queue_wait */
+    return err_set(e, ST_DEVICE_LOST, "%s: writing to the device failed: %s (%d)", d->info.name,
+                   cl_error_name(code), code);
+}
+
+enum status staging__settle(struct device *d, struct err *e)
+{
+    enum status status = ST_OK;
+    staging_forget(d);
+    for (int i = 0; i < STAGING_SLOTS; i++) {
+        const enum status waited = wait_slot(d, &d->staging.slots[i], status == ST_OK ? e : NULL);
+        status = status == ST_OK ? waited : status;
+    }
+    return status;
 }
 
 static struct staging_slot *next_slot(struct device *d)
@@ -168,7 +188,7 @@ void staging_forget(struct device *d)
 
 /* Begins to read the piece at byte `at` of a part into the next slot, which is not being read:
  * those that are, are fewer than the slots. */
-static enum status begin_read(struct device *d, const struct file_part *part, uint64_t at,
+static enum status begin_read(struct device *d, const struct upload_part *part, uint64_t at,
                               struct err *e)
 {
     struct staging *s = &d->staging;
@@ -178,20 +198,20 @@ static enum status begin_read(struct device *d, const struct file_part *part, ui
     if (status != ST_OK)
         return status;
     s->reads[(s->first_read + s->n_reads++) % STAGING_READS] =
-        (struct staging_read){slot, {part->fd, part->offset + at, n}};
-    readers_begin(s->readers, part->fd, part->offset + at, slot->memory, n);
+        (struct staging_read){slot, {part->from, part->offset + at, n}};
+    readers_begin(s->readers, part->from, part->offset + at, slot->memory, n);
     return ST_OK;
 }
 
 /* Bytes of the part that are being read already. What else is, is forgotten. */
-static uint64_t bytes_begun(struct device *d, const struct file_part *part)
+static uint64_t bytes_begun(struct device *d, const struct upload_part *part)
 {
     const struct staging *s = &d->staging;
     uint64_t n = 0;
     for (uint32_t i = 0; i < s->n_reads; i++) {
-        const struct file_part *read = &s->reads[(s->first_read + i) % STAGING_READS].part;
-        if (read->fd != part->fd || read->offset != part->offset + n ||
-            read->n != piece_bytes(n, part->n)) {
+        const struct upload_part *read = &s->reads[(s->first_read + i) % STAGING_READS].part;
+        if (read->from.fd != part->from.fd || read->from.memory != part->from.memory ||
+            read->offset != part->offset + n || read->n != piece_bytes(n, part->n)) {
             staging_forget(d);
             return 0;
         }
@@ -200,8 +220,8 @@ static uint64_t bytes_begun(struct device *d, const struct file_part *part)
     return n;
 }
 
-enum status staging_upload_file(struct device *d, struct buffer *dst, uint64_t offset,
-                                const struct file_part *part, const struct file_part *then,
+enum status staging_upload_part(struct device *d, struct buffer *dst, uint64_t offset,
+                                const struct upload_part *part, const struct upload_part *then,
                                 const char *tag, struct err *e)
 {
     struct staging *s = &d->staging;

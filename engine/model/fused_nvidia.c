@@ -217,7 +217,7 @@ static enum status upload(struct fused_plan *f, const struct decode_model *m, st
         status = buffer_open(d, DECODE_CONTROL * sizeof(uint32_t), BUFFER_SCRATCH,
                              "one-launch control", &f->control, e);
     if (status == ST_OK)
-        status = buffer_open_pinned(d, RESULT_WORDS * sizeof(uint32_t), true, "one-launch results",
+        status = buffer_open_pinned(d, RESULT_WORDS * sizeof(uint32_t), "one-launch results",
                                     &f->results, &result, e);
     f->result = result;
     if (status == ST_OK)

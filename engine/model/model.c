@@ -278,6 +278,23 @@ static enum status place(struct model *m, const struct load_options *o, struct b
     return status;
 }
 
+/* The memory of layers that stream, once everything on the device has been written to: some drivers
+ * give a buffer its memory only then, and pinned memory may take of it. */
+static enum status allocate_streams(struct model *m, struct err *e)
+{
+    struct device *d = m->engine->device;
+    enum status status = queue_touch(d, QUEUE_COMPUTE, m->rope, e);
+    if (status == ST_OK)
+        status = queue_touch(d, QUEUE_COMPUTE, m->io, e);
+    for (uint32_t i = 0; i < m->context.n_scratch && status == ST_OK; i++)
+        status = queue_touch(d, QUEUE_COMPUTE, m->scratch[i], e);
+    const enum status waited = queue_wait(d, QUEUE_COMPUTE, status == ST_OK ? e : NULL);
+    status = status == ST_OK ? waited : status;
+    return status == ST_OK
+               ? streamer_allocate_host(m->context.streamer, weights_loading_bytes(m->weights), e)
+               : status;
+}
+
 static enum status allocate(struct model *m, struct err *e)
 {
     struct device *d = m->engine->device;
@@ -298,6 +315,8 @@ static enum status allocate(struct model *m, struct err *e)
         status = buffer_open(d, left < c->scratch_limit ? left : c->scratch_limit, BUFFER_SCRATCH,
                              "activations", &m->scratch[i], e);
     }
+    if (status == ST_OK && c->streamer)
+        status = allocate_streams(m, e);
     c->scratch = m->scratch;
     c->rope.buffer = m->rope;
     c->meta.buffer = c->index.buffer = c->found.buffer = m->io;
@@ -434,7 +453,8 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
     if (m->context.streamer) {
         r->n_streamed = streamer_layers(m->context.streamer);
         r->stream_bytes = streamer_run_bytes(m->context.streamer);
-        r->stream_pinned = streamer_pinned(m->context.streamer);
+        r->n_pinned = streamer_pinned(m->context.streamer);
+        r->n_staged = streamer_staged(m->context.streamer);
     }
     r->n_replaced = m->engine->chooser.n_replaced;
     memcpy(r->replaced, m->engine->chooser.replaced, sizeof r->replaced);
@@ -449,9 +469,9 @@ static void fill_report(struct model *m, const struct bill *b, const struct prof
              r->kernels_cached);
     if (r->n_streamed > 0)
         log_info("layers stream name=\"%s\" resident=%u streamed=%u mb_per_token=%.1f gb_s=%.2f "
-                 "pinned=%s",
+                 "pinned=%u staged=%u",
                  m->file->info.name, r->n_layer - r->n_streamed, r->n_streamed,
-                 (double)r->stream_bytes / 1e6, r->stream_gb_s, r->stream_pinned ? "yes" : "no");
+                 (double)r->stream_bytes / 1e6, r->stream_gb_s, r->n_pinned, r->n_staged);
 }
 
 /* Everything between an empty model and one that can run. */
@@ -531,6 +551,8 @@ enum status model_load(struct engine *g, const struct model_file *f,
     enum status restored = prof_enable(g->device, profiled, status == ST_OK ? e : NULL);
     if (status == ST_OK)
         status = restored;
+    if (!m->context.streamer)
+        staging_release(g->device);
     if (status == ST_OK) {
         trim_memory();
         fill_report(m, &bill, prof, &before, start_ns);

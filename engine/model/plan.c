@@ -209,6 +209,8 @@ enum status plan_run(struct plan *p, const struct plan_batch *batch, struct err 
     }
     if (status == ST_OK)
         status = move_to_layer(p, &layer, -1, e);
+    if (status == ST_OK && p->context->streamer)
+        status = streamer_finish(p->context->streamer, e);
     if (status != ST_OK)
         break_off(p);
     return status;

@@ -133,8 +133,8 @@ static enum status reserve_logits(struct model *m, uint32_t n_rows, struct err *
     struct buffer *bigger;
     void *memory;
     enum status status =
-        buffer_open_pinned(m->engine->device, (uint64_t)n_rows * n_vocab * sizeof(float), true,
-                           "logits", &bigger, &memory, e);
+        buffer_open_pinned(m->engine->device, (uint64_t)n_rows * n_vocab * sizeof(float), "logits",
+                           &bigger, &memory, e);
     if (status != ST_OK)
         return status;
     buffer_close(m->batch.logits_memory);

@@ -3,7 +3,7 @@
  * Invariant: n_written and n_used count layers since the first run began; layer number i of the
  * list is count n where n % n_layers is i. A slot is taken from the moment its write is enqueued
  * until its layer's launches all are; at most STREAMER_SLOTS writes are ahead of the layer that
- * runs.
+ * runs, and of staged layers one.
  */
 #include "engine/model/streamer.h"
 
@@ -12,6 +12,7 @@
 #include "engine/base/mem.h"
 
 #define HOST_ALIGN      4096
+#define PINNED_MARGIN   8 /* this share of the device's memory is not used up by pinning */
 #define MEASURED_BYTES  (1ull << 30) /* of one round, at least one layer */
 #define MEASURED_ROUNDS 3            /* the best counts: other load only slows down */
 
@@ -20,6 +21,7 @@ struct streamer_layer {
     uint64_t n_bytes;
     void *memory;          /* [n_bytes] */
     struct buffer *pinned; /* what memory belongs to; NULL: it is ordinary */
+    bool staged;           /* written through the staging ring */
 };
 
 struct streamer_slot {
@@ -104,6 +106,7 @@ void streamer_close(struct streamer *s)
 {
     if (!s)
         return;
+    staging_release(s->device); /* whose threads may read a layer */
     forget_marks(s);
     for (uint32_t i = 0; i < STREAMER_SLOTS; i++)
         buffer_close(s->slots[i].buffer);
@@ -154,12 +157,20 @@ uint64_t streamer_total_bytes(const struct streamer *s)
     return s->total_bytes;
 }
 
-bool streamer_pinned(const struct streamer *s)
+uint32_t streamer_pinned(const struct streamer *s)
 {
-    bool pinned = true;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_layers; i++)
-        pinned = pinned && s->layers[i].pinned;
-    return pinned;
+        n += s->layers[i].pinned ? 1 : 0;
+    return n;
+}
+
+uint32_t streamer_staged(const struct streamer *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        n += s->layers[i].staged ? 1 : 0;
+    return n;
 }
 
 /* ---- memory ---- */
@@ -174,14 +185,32 @@ static enum status check_host(const struct streamer *s, struct err *e)
                    s->n_layers, (double)need / 1e9, (double)left / 1e9);
 }
 
-/* Pinned memory, unless the driver has had enough of that: `refused` says so from then on. */
-static enum status allocate_layer(const struct streamer *s, struct streamer_layer *l, bool *refused,
-                                  struct err *e)
+/* CPU devices and `host`. */
+static bool copies_itself(const struct streamer *s)
+{
+    const enum device_kind kind = device_info(s->device)->kind;
+    return kind == DEVICE_CPU || kind == DEVICE_HOST;
+}
+
+/* Whether n more bytes may be pinned, where loading still takes others. */
+static bool may_pin(const struct streamer *s, uint64_t n_bytes, uint64_t loading_bytes)
+{
+    const struct device_info *info = device_info(s->device);
+    const struct device_memory m = device_memory(s->device);
+    const uint64_t most = info->global_bytes - info->global_bytes / PINNED_MARGIN;
+    return !copies_itself(s) && info->unified_memory &&
+           m.used_bytes + m.staging_bytes + loading_bytes + n_bytes <= most;
+}
+
+/* Pinned memory where the layer may have that, unless the driver has had enough of it: `refused`
+ * says so from then on. */
+static enum status allocate_layer(const struct streamer *s, struct streamer_layer *l,
+                                  uint64_t loading_bytes, bool *refused, struct err *e)
 {
     struct err why;
-    if (!*refused) {
-        const enum status status = buffer_open_pinned(
-            s->device, l->n_bytes, false, "streamed layer", &l->pinned, &l->memory, &why);
+    if (!*refused && may_pin(s, l->n_bytes, loading_bytes)) {
+        const enum status status = buffer_open_pinned(s->device, l->n_bytes, "streamed layer",
+                                                      &l->pinned, &l->memory, &why);
         if (status == ST_OK)
             return ST_OK;
         if (status == ST_DEVICE_LOST) {
@@ -194,7 +223,9 @@ static enum status allocate_layer(const struct streamer *s, struct streamer_laye
                  device_info(s->device)->name, l->layer, why.text);
         *refused = true;
     }
-    l->memory = mem_aligned(HOST_ALIGN, l->n_bytes);
+    l->staged = !copies_itself(s);
+    l->memory = l->n_bytes >= MEM_HUGE_PAGE_BYTES ? mem_huge(l->n_bytes)
+                                                  : mem_aligned(HOST_ALIGN, l->n_bytes);
     if (!l->memory)
         return err_set(
             e, ST_NO_MEMORY,
@@ -206,13 +237,22 @@ static enum status allocate_layer(const struct streamer *s, struct streamer_laye
 
 enum status streamer_allocate(struct streamer *s, struct err *e)
 {
-    bool refused = false;
-    enum status status = check_host(s, e);
+    enum status status = ST_OK;
     for (uint32_t i = 0; i < STREAMER_SLOTS && status == ST_OK; i++)
         status = buffer_open(s->device, s->slot_bytes, BUFFER_WEIGHTS, "slot of streamed layers",
                              &s->slots[i].buffer, e);
+    for (uint32_t i = 0; i < STREAMER_SLOTS && status == ST_OK; i++)
+        status = queue_touch(s->device, QUEUE_COMPUTE, s->slots[i].buffer, e);
+    return status;
+}
+
+enum status streamer_allocate_host(struct streamer *s, uint64_t loading_bytes, struct err *e)
+{
+    loading_bytes += staging_bytes_to_come(s->device);
+    bool refused = false;
+    enum status status = check_host(s, e);
     for (uint32_t i = 0; i < s->n_layers && status == ST_OK; i++)
-        status = allocate_layer(s, &s->layers[i], &refused, e);
+        status = allocate_layer(s, &s->layers[i], loading_bytes, &refused, e);
     return status;
 }
 
@@ -235,6 +275,18 @@ enum status streamer_keep(struct streamer *s, uint32_t layer, struct err *e)
 
 /* ---- running ---- */
 
+/* Enqueues the write of layer number i of the list into its slot. */
+static enum status write_layer(struct streamer *s, uint32_t i, const char *tag, struct err *e)
+{
+    const struct streamer_layer *l = &s->layers[i], *next = &s->layers[(i + 1) % s->n_layers];
+    struct buffer *slot = s->slots[i % STREAMER_SLOTS].buffer;
+    if (!l->staged)
+        return queue_write(s->device, QUEUE_TRANSFER, slot, 0, l->memory, l->n_bytes, tag, e);
+    const struct upload_part part = {{-1, l->memory}, 0, l->n_bytes};
+    const struct upload_part then = {{-1, next->memory}, 0, next->n_bytes};
+    return staging_upload_part(s->device, slot, 0, &part, next->staged ? &then : NULL, tag, e);
+}
+
 /* Enqueues the write of the next layer into its slot, which is not taken. */
 static enum status write_next(struct streamer *s, struct err *e)
 {
@@ -243,8 +295,7 @@ static enum status write_next(struct streamer *s, struct err *e)
     struct streamer_slot *slot = &s->slots[i % STREAMER_SLOTS];
     enum status status = queue_follow(s->device, QUEUE_TRANSFER, &slot->used, e);
     if (status == ST_OK)
-        status = queue_write(s->device, QUEUE_TRANSFER, slot->buffer, 0, l->memory, l->n_bytes,
-                             "stream", e);
+        status = write_layer(s, i, "stream", e);
     if (status == ST_OK)
         status = queue_mark(s->device, QUEUE_TRANSFER, &slot->written, e);
     if (status != ST_OK)
@@ -255,10 +306,17 @@ static enum status write_next(struct streamer *s, struct err *e)
     return ST_OK;
 }
 
+static bool is_next_due(const struct streamer *s)
+{
+    const uint32_t i = (uint32_t)(s->n_written % s->n_layers);
+    return !s->slots[i % STREAMER_SLOTS].taken &&
+           (!s->layers[i].staged || s->n_written == s->n_used);
+}
+
 static enum status write_ahead(struct streamer *s, struct err *e)
 {
     enum status status = ST_OK;
-    while (status == ST_OK && !s->slots[s->n_written % s->n_layers % STREAMER_SLOTS].taken)
+    while (status == ST_OK && is_next_due(s))
         status = write_next(s, e);
     return status;
 }
@@ -286,7 +344,14 @@ enum status streamer_leave(struct streamer *s, uint32_t layer, struct err *e)
         return status;
     slot->taken = false;
     s->n_used++;
-    return write_ahead(s, e);
+    const bool at_end = i + 1 == s->n_layers; /* launches after the layers come before a copy */
+    return at_end && s->layers[0].staged ? ST_OK : write_ahead(s, e);
+}
+
+enum status streamer_finish(struct streamer *s, struct err *e)
+{
+    enum status status = queue_flush(s->device, QUEUE_COMPUTE, e);
+    return status == ST_OK ? write_ahead(s, e) : status;
 }
 
 void streamer_restart(struct streamer *s)
@@ -302,8 +367,7 @@ static enum status time_writes(struct streamer *s, uint32_t n, uint64_t *ns, str
     const uint64_t start_ns = clock_now_ns();
     enum status status = ST_OK;
     for (uint32_t i = 0; i < n && status == ST_OK; i++)
-        status = queue_write(s->device, QUEUE_TRANSFER, s->slots[i % STREAMER_SLOTS].buffer, 0,
-                             s->layers[i].memory, s->layers[i].n_bytes, "measure", e);
+        status = write_layer(s, i, "measure", e);
     enum status waited = queue_wait(s->device, QUEUE_TRANSFER, status == ST_OK ? e : NULL);
     *ns = clock_now_ns() - start_ns + 1;
     return status == ST_OK ? waited : status;

@@ -465,6 +465,8 @@ enum status weights_allocate(struct weights *w, struct err *e)
     for (uint32_t i = 0; i < w->n_arenas && status == ST_OK; i++)
         status =
             buffer_open(w->device, w->arena_bytes[i], BUFFER_WEIGHTS, "weights", &w->arenas[i], e);
+    for (uint32_t i = 0; i < w->n_arenas && status == ST_OK && w->streamer; i++)
+        status = queue_touch(w->device, QUEUE_COMPUTE, w->arenas[i], e);
     if (status == ST_OK && w->streamer)
         status = streamer_allocate(w->streamer, e);
     for (uint32_t i = 0; i < w->graph->n_weights && status == ST_OK; i++) {

@@ -9,8 +9,9 @@
  * the slot that it comes to, and while it is not there something else does.
  *
  * Three steps: weights_place decides and counts (and weights_stream, where that is too much),
- * weights_allocate makes the buffers, weights_load fills them (tensor data is first read there).
- * Belongs to the device's thread.
+ * weights_allocate makes the buffers (but not what
+ * layers that stream need of the host: streamer_allocate_host), weights_load fills them (tensor
+ * data is first read there). Belongs to the device's thread.
  */
 #ifndef OINFER_MODEL_WEIGHTS_H
 #define OINFER_MODEL_WEIGHTS_H

@@ -148,10 +148,10 @@ static uint64_t bytes_of(const struct part *p)
 }
 
 /* Where in the file a part lies; false where threads do not read it from there. */
-static bool locate(const struct loader *l, const struct part *p, struct file_part *out)
+static bool locate(const struct loader *l, const struct part *p, struct upload_part *out)
 {
     if (!l->reads_file || p->is_vector ||
-        !gguf_locate(l->file, p->segment.tensor, rows_of(p), &out->fd, &out->offset))
+        !gguf_locate(l->file, p->segment.tensor, rows_of(p), &out->from.fd, &out->offset))
         return false;
     out->n = bytes_of(p);
     return true;
@@ -161,12 +161,12 @@ static bool locate(const struct loader *l, const struct part *p, struct file_par
 static enum status upload_rows(struct loader *l, struct buffer *dst, uint64_t offset,
                                const struct part *p)
 {
-    struct file_part part, then;
+    struct upload_part part = {0}, then = {0};
     const uint64_t n = bytes_of(p);
     l->upload_bytes += n;
     if (locate(l, p, &part)) {
         const bool more = p + 1 < l->parts + l->n_parts && locate(l, p + 1, &then);
-        return staging_upload_file(l->w->device, dst, offset, &part, more ? &then : NULL, "upload",
+        return staging_upload_part(l->w->device, dst, offset, &part, more ? &then : NULL, "upload",
                                    l->e);
     }
     enum status status = staging_upload(l->w->device, dst, offset, rows_of(p), n, "upload", l->e);

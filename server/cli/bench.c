@@ -224,10 +224,10 @@ static void print_md(struct bench *b, const struct result *r)
                r->test, r->transfer_us, r->overlap_us);
     if (load->n_streamed > 0)
         printf("| | | | | | | %s: %u of %u layers stream, %.1f MB a run | %.2f GB/s | %.1f %% of "
-               "%.2f GB/s%s |\n",
+               "%.2f GB/s, %u pinned, %u staged |\n",
                r->test, load->n_streamed, load->n_layer, (double)load->stream_bytes / 1e6,
                r->stream_gb_s, 100.0 * r->stream_gb_s / load->stream_gb_s, load->stream_gb_s,
-               load->stream_pinned ? "" : ", not pinned");
+               load->n_pinned, load->n_staged);
 }
 
 /* A field of CSV or JSON text: quotes and backslashes escaped as the format asks. */
@@ -287,9 +287,9 @@ static void print_json(struct bench *b, const struct result *r)
                r->token_us, r->kernel_us, r->launches, r->transfer_us, r->overlap_us);
     if (load->n_streamed > 0)
         printf(",\"layers\":%u,\"layers_streamed\":%u,\"stream_bytes\":%llu,\"stream_gb_s\":%.3f,"
-               "\"bus_gb_s\":%.3f,\"stream_pinned\":%s",
+               "\"bus_gb_s\":%.3f,\"layers_pinned\":%u,\"layers_staged\":%u",
                load->n_layer, load->n_streamed, (unsigned long long)load->stream_bytes,
-               r->stream_gb_s, load->stream_gb_s, load->stream_pinned ? "true" : "false");
+               r->stream_gb_s, load->stream_gb_s, load->n_pinned, load->n_staged);
     printf("}");
 }
 

@@ -2,7 +2,8 @@
  * number n of a start, a load, a completion and an operator fails once, fails from then on (the
  * device is lost), or comes late. Each time the outcome must be an error with its text, or the
  * right tokens; no OpenCL object may be left; and the completion after it must be right. The same
- * with layers that stream, on a device said to have memory of its own.
+ * with layers that stream, on a device said to have memory of its own; and on devices with no
+ * memory to spare for pinned layers.
  *
  * The first FIRST_ALL numbers are tried and then every few, or with OINFER_FAULTS_ALL=1 all of
  * them.
@@ -40,6 +41,8 @@ static token_id expected[N_OUT];
 /* How engines are opened: a limit makes layers stream, as they do on devices other than CPUs. */
 static uint64_t memory_limit;
 static bool as_gpu;
+static enum device_kind gpu_kind = DEVICE_DISCRETE_GPU;
+static uint64_t gpu_bytes; /* of its memory; 0: what the device says */
 
 /* Everything a completion needs; without a file only what an operator needs. */
 struct world {
@@ -57,8 +60,13 @@ static enum status open_engine(struct world *w, struct err *e)
         .device = {.cache_dir = cache, .memory_limit_bytes = memory_limit}, .stepwise = as_gpu};
     const struct load_options load = {.n_ctx = 64, .n_slots = 2};
     enum status status = engine_open(w->list, 0, &options, &w->engine, e);
-    if (status == ST_OK && as_gpu && !device_is_host(w->engine->device))
-        w->engine->device->info.kind = DEVICE_DISCRETE_GPU;
+    if (status == ST_OK && as_gpu && !device_is_host(w->engine->device)) {
+        struct device_info *info = &w->engine->device->info;
+        info->kind = gpu_kind;
+        info->unified_memory = gpu_kind == DEVICE_INTEGRATED_GPU;
+        if (gpu_bytes > 0)
+            info->global_bytes = gpu_bytes;
+    }
     if (status == ST_OK && w->file != NULL)
         status = model_load(w->engine, w->file, &load, &w->model, e);
     return status;
@@ -596,14 +604,15 @@ static void nan_in_unused_cells_is_not_seen(void **state)
 
 /* From here on the model has layers that stream; what it says with all of them in place is
  * expected. */
-static void begin_streaming(void)
+static void begin_streaming(enum device_kind kind)
 {
     struct world w;
     struct err e = {0};
     struct tiny t = tiny_default;
     t.n_layer = 4;
     as_gpu = true;
-    memory_limit = 0;
+    gpu_kind = kind;
+    gpu_bytes = memory_limit = 0;
     fake_cl_rules("");
     if (tiny_write(&t, path, &e) != ST_OK || open_world(&w, &e) != ST_OK ||
         complete(&w, expected, &e) != ST_OK)
@@ -614,38 +623,41 @@ static void begin_streaming(void)
     close_world(&w);
     if (open_world(&w, &e) != ST_OK)
         fail_msg("%s", e.text);
-    assert_in_range(model_load_report(w.model)->n_streamed, 3, 4);
-    assert_true(model_load_report(w.model)->stream_pinned);
+    r = model_load_report(w.model);
+    assert_in_range(r->n_streamed, 3, 4);
+    const bool host = device_is_host(w.engine->device);
+    assert_int_equal(r->n_pinned, kind == DEVICE_INTEGRATED_GPU && !host ? r->n_streamed : 0);
+    assert_int_equal(r->n_staged, host ? 0 : r->n_streamed - r->n_pinned);
     must_complete("nothing", &w);
     close_world(&w);
 }
 
 static void calls_of_a_streaming_completion_fail(void **state)
 {
-    begin_streaming();
+    begin_streaming(DEVICE_DISCRETE_GPU);
     calls_of_a_completion_fail(state);
 }
 
 static void calls_of_a_streaming_load_fail(void **state)
 {
-    begin_streaming();
+    begin_streaming(DEVICE_DISCRETE_GPU);
     calls_of_a_load_fail(state);
 }
 
 static void allocations_of_a_streaming_load_fail(void **state)
 {
-    begin_streaming();
+    begin_streaming(DEVICE_DISCRETE_GPU);
     allocations_of_a_load_fail(state);
 }
 
-/* The driver has no pinned memory for a layer: then it lies in ordinary memory, and so do those
- * after it. */
+/* The driver has no pinned memory for layer n: then that one lies in ordinary memory, and so do
+ * those after it. */
 static void layers_need_no_pinned_memory(void **state)
 {
     (void)state;
     struct world w;
     struct err e = {0};
-    begin_streaming();
+    begin_streaming(DEVICE_INTEGRATED_GPU);
     for (unsigned long n = 1; n <= 3; n++) {
         char rule[64];
         snprintf(rule, sizeof rule, "clEnqueueMapBuffer:%lu:-12", n);
@@ -654,13 +666,58 @@ static void layers_need_no_pinned_memory(void **state)
             fail_msg("%s: %s", rule, e.text);
         if (!device_is_host(w.engine->device)) {
             assert_int_equal(fake_cl_failed(), 1);
-            assert_false(model_load_report(w.model)->stream_pinned);
+            const struct load_report *r = model_load_report(w.model);
+            assert_int_equal(r->n_pinned, n - 1);
+            assert_int_equal(r->n_staged, r->n_streamed - r->n_pinned);
         }
         must_complete(rule, &w);
         close_world(&w);
         assert_int_equal(fake_cl_alive(), 0);
     }
     fake_cl_rules("");
+}
+
+/* What a load that streams takes of a driver that counts pinned memory to the device. */
+static uint64_t least_bytes(const struct world *w)
+{
+    const struct device_memory m = device_memory(w->engine->device);
+    return m.peak_bytes + (uint64_t)STAGING_SLOTS * STAGING_BYTES;
+}
+
+/* A driver keeps a copy of pinned memory on the device, where the model and the ring leave no room:
+ * on devices with memory of their own nothing is asked of it for the layers. Where the memory is
+ * the host's, what is pinned leaves what loading and later buffers take. */
+static void pinning_takes_nothing_that_is_needed(void **state)
+{
+    (void)state;
+    static const enum device_kind kinds[] = {DEVICE_DISCRETE_GPU, DEVICE_INTEGRATED_GPU};
+    struct world w;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        begin_streaming(kinds[i]);
+        if (open_world(&w, &e) != ST_OK)
+            fail_msg("%s", e.text);
+        const uint64_t least = least_bytes(&w);
+        const uint64_t layers = model_load_report(w.model)->stream_bytes;
+        const bool host = device_is_host(w.engine->device);
+        close_world(&w);
+        for (unsigned share = 0; share <= 2 && !host; share++) { /* none, half of the layers, all */
+            gpu_bytes = least + share * layers / 2;
+            gpu_bytes += kinds[i] == DEVICE_INTEGRATED_GPU ? gpu_bytes / 7 + 1 : 0;
+            fake_cl_memory(gpu_bytes);
+            if (open_world(&w, &e) != ST_OK)
+                fail_msg("kind %d, %llu bytes: %s", (int)kinds[i], (unsigned long long)gpu_bytes,
+                         e.text);
+            const struct load_report *r = model_load_report(w.model);
+            const bool pins = kinds[i] == DEVICE_INTEGRATED_GPU;
+            assert_int_equal(r->n_pinned, pins ? share * r->n_streamed / 2 : 0);
+            assert_int_equal(r->n_staged, r->n_streamed - r->n_pinned);
+            must_complete("little memory", &w);
+            close_world(&w);
+            fake_cl_memory(0);
+        }
+    }
+    gpu_bytes = 0;
 }
 
 /* ---- the whole ---- */
@@ -709,6 +766,7 @@ int main(void)
         cmocka_unit_test(allocations_of_a_load_fail),
         cmocka_unit_test(nan_in_unused_cells_is_not_seen),
         cmocka_unit_test(layers_need_no_pinned_memory),
+        cmocka_unit_test(pinning_takes_nothing_that_is_needed),
         cmocka_unit_test(calls_of_a_streaming_completion_fail),
         cmocka_unit_test(calls_of_a_streaming_load_fail),
         cmocka_unit_test(allocations_of_a_streaming_load_fail),

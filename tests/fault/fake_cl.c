@@ -65,6 +65,7 @@ static int rule_count;
 static unsigned long call_counts[CALL_COUNT + 1]; /* the last: all together */
 static unsigned long failed_count;
 static long alive[KIND_COUNT];
+static size_t memory_bytes, memory_used; /* see fake_cl_memory */
 
 long fake_cl_alive(void)
 {
@@ -260,6 +261,46 @@ static void count(enum kind kind, long change)
     pthread_mutex_unlock(&lock);
 }
 
+void fake_cl_memory(size_t n_bytes)
+{
+    pthread_mutex_lock(&lock);
+    memory_bytes = n_bytes;
+    memory_used = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Takes a buffer's memory of the device; 0: there is not so much. */
+static int take_memory(size_t n_bytes)
+{
+    pthread_mutex_lock(&lock);
+    const int fits = memory_bytes == 0 || n_bytes <= memory_bytes - memory_used;
+    if (fits)
+        memory_used += memory_bytes != 0 ? n_bytes : 0;
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+static void give_memory(size_t n_bytes)
+{
+    pthread_mutex_lock(&lock);
+    memory_used -= memory_bytes != 0 ? n_bytes : 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* What the object gives back to the device when it is released now. */
+static size_t held_by(cl_mem object)
+{
+    cl_mem_object_type type = 0;
+    cl_uint n_references = 0;
+    size_t size = 0;
+    if (clGetMemObjectInfo(object, CL_MEM_TYPE, sizeof type, &type, NULL) != CL_SUCCESS ||
+        clGetMemObjectInfo(object, CL_MEM_SIZE, sizeof size, &size, NULL) != CL_SUCCESS ||
+        clGetMemObjectInfo(object, CL_MEM_REFERENCE_COUNT, sizeof n_references, &n_references,
+                           NULL) != CL_SUCCESS)
+        return 0;
+    return type == CL_MEM_OBJECT_BUFFER && n_references == 1 ? size : 0;
+}
+
 /* A call that returns its error. */
 #define PASS(name, parameters, arguments)                        \
     cl_int name parameters                                       \
@@ -397,9 +438,24 @@ CREATE(clCreateContext, cl_context, CONTEXT,
 CREATE(clCreateCommandQueue, cl_command_queue, QUEUE,
        (cl_context context, cl_device_id id, cl_command_queue_properties properties, cl_int *error),
        (context, id, properties, error))
-CREATE(clCreateBuffer, cl_mem, MEM,
-       (cl_context context, cl_mem_flags flags, size_t size, void *host, cl_int *error),
-       (context, flags, size, host, error))
+cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host,
+                      cl_int *error)
+{
+    cl_int code = fault(CALL_clCreateBuffer);
+    const int takes = code == CL_SUCCESS && take_memory(size);
+    if (code == CL_SUCCESS && !takes)
+        code = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    cl_mem made =
+        code == CL_SUCCESS ? REAL(clCreateBuffer)(context, flags, size, host, error) : NULL;
+    if (code != CL_SUCCESS && error != NULL)
+        *error = code;
+    if (made != NULL)
+        count(MEM, 1);
+    else if (takes)
+        give_memory(size);
+    return made;
+}
+
 CREATE(clCreateImage, cl_mem, MEM,
        (cl_context context, cl_mem_flags flags, const cl_image_format *format,
         const cl_image_desc *desc, void *host, cl_int *error),
@@ -447,7 +503,22 @@ cl_int clCreateKernelsInProgram(cl_program program, cl_uint n, cl_kernel *kernel
 
 COUNTED(clRetainContext, clReleaseContext, cl_context, CONTEXT)
 COUNTED(clRetainCommandQueue, clReleaseCommandQueue, cl_command_queue, QUEUE)
-COUNTED(clRetainMemObject, clReleaseMemObject, cl_mem, MEM)
+cl_int clRetainMemObject(cl_mem object)
+{
+    cl_int code = REAL(clRetainMemObject)(object);
+    count(MEM, code == CL_SUCCESS ? 1 : 0);
+    return code;
+}
+
+cl_int clReleaseMemObject(cl_mem object)
+{
+    const size_t held = held_by(object);
+    cl_int code = REAL(clReleaseMemObject)(object);
+    count(MEM, code == CL_SUCCESS ? -1 : 0);
+    give_memory(code == CL_SUCCESS ? held : 0);
+    return code;
+}
+
 COUNTED(clRetainProgram, clReleaseProgram, cl_program, PROGRAM)
 COUNTED(clRetainKernel, clReleaseKernel, cl_kernel, KERNEL)
 COUNTED(clRetainEvent, clReleaseEvent, cl_event, EVENT)

@@ -1,7 +1,9 @@
-/* readers: pieces of a file arrive whole and in order with any number of threads; a file that ends
- * or gives an error is one error that names the place, and the other pieces are not lost. */
+/* readers: pieces of a file or of memory arrive whole and in order with any number of threads; a
+ * file that ends or gives an error is one error that names the place, and the other pieces are not
+ * lost. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,15 @@ static unsigned char byte_at(uint64_t i)
     return (unsigned char)((i * 2654435761u) >> 13);
 }
 
+static unsigned char *make_bytes(void)
+{
+    unsigned char *bytes = malloc(N_BYTES);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < N_BYTES; i++)
+        bytes[i] = byte_at(i);
+    return bytes;
+}
+
 /* The descriptor of a file of N_BYTES that has no name. */
 static int make_file(void)
 {
@@ -28,10 +39,7 @@ static int make_file(void)
     int fd = mkstemp(name);
     assert_true(fd >= 0);
     unlink(name);
-    unsigned char *bytes = malloc(N_BYTES);
-    assert_non_null(bytes);
-    for (size_t i = 0; i < N_BYTES; i++)
-        bytes[i] = byte_at(i);
+    unsigned char *bytes = make_bytes();
     assert_int_equal(write(fd, bytes, N_BYTES), (ssize_t)N_BYTES);
     free(bytes);
     return fd;
@@ -54,15 +62,18 @@ static void pieces_arrive_in_order(void **state)
     } pieces[READERS_PENDING] = {{0, N_BYTES},      {5, 1},      {N_BYTES - 1, 1}, {100, 0},
                                  {77, 1500 * 1000}, {3, 262144}, {1, 262145},      {0, 1000}};
     int fd = make_file();
+    unsigned char *bytes = make_bytes();
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         struct readers *r = NULL;
         unsigned char *to[READERS_PENDING];
         ASSERT_OK(readers_open(threads[t], &r, e));
-        for (int round = 0; round < 3; round++) {
+        for (int round = 0; round < 4; round++) {
             for (int i = 0; i < READERS_PENDING; i++) {
                 to[i] = calloc(pieces[i].n + 1, 1);
                 assert_non_null(to[i]);
-                readers_begin(r, fd, pieces[i].offset, to[i], pieces[i].n);
+                const bool memory = (i + round) % 2 != 0;
+                readers_begin(r, (struct readers_source){memory ? -1 : fd, memory ? bytes : NULL},
+                              pieces[i].offset, to[i], pieces[i].n);
             }
             for (int i = 0; i < READERS_PENDING; i++) {
                 ASSERT_OK(readers_wait(r, e));
@@ -73,6 +84,7 @@ static void pieces_arrive_in_order(void **state)
         }
         readers_close(r);
     }
+    free(bytes);
     close(fd);
 }
 
@@ -88,8 +100,8 @@ static void the_end_of_the_file_is_named(void **state)
     snprintf(place, sizeof place, "the file ends at byte %zu", N_BYTES);
     for (uint32_t threads = 0; threads < 5; threads += 2) {
         ASSERT_OK(readers_open(threads, &r, e));
-        readers_begin(r, fd, 1000 * 1000, to, N_BYTES - 1000);
-        readers_begin(r, fd, 0, all, N_BYTES);
+        readers_begin(r, (struct readers_source){fd, NULL}, 1000 * 1000, to, N_BYTES - 1000);
+        readers_begin(r, (struct readers_source){fd, NULL}, 0, all, N_BYTES);
         assert_int_equal(readers_wait(r, &why), ST_IO);
         assert_non_null(strstr(why.text, place));
         ASSERT_OK(readers_wait(r, e));
@@ -110,11 +122,11 @@ static void an_error_of_the_file_is_named(void **state)
     struct err why = {0};
     assert_int_equal(pipe(ends), 0); /* cannot be read at an offset */
     ASSERT_OK(readers_open(2, &r, e));
-    readers_begin(r, ends[0], 0, to, sizeof to);
+    readers_begin(r, (struct readers_source){ends[0], NULL}, 0, to, sizeof to);
     assert_int_equal(readers_wait(r, &why), ST_IO);
     assert_non_null(strstr(why.text, "cannot read 100 bytes from byte 0 on: "));
     assert_null(strstr(why.text, "the file ends"));
-    readers_begin(r, -1, 12, to, sizeof to);
+    readers_begin(r, (struct readers_source){-1, NULL}, 12, to, sizeof to);
     assert_int_equal(readers_wait(r, &why), ST_IO);
     assert_non_null(strstr(why.text, "at byte 12"));
     readers_close(r);
@@ -132,7 +144,7 @@ static void closing_waits_for_what_is_read(void **state)
         unsigned char *to = malloc(N_BYTES);
         assert_non_null(to);
         ASSERT_OK(readers_open(3, &r, e));
-        readers_begin(r, fd, 0, to, N_BYTES);
+        readers_begin(r, (struct readers_source){fd, NULL}, 0, to, N_BYTES);
         readers_close(r);
         assert_bytes(to, 0, N_BYTES);
         free(to);

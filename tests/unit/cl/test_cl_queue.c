@@ -172,12 +172,12 @@ static void staging(struct device *d)
 }
 
 /* Copied to and from, also after the queues were made anew; in the account while it is open. */
-static void pinned_memory(struct device *d, bool readable)
+static void pinned(struct device *d)
 {
     struct buffer *a = NULL, *p = NULL;
     void *memory = NULL;
     const uint64_t used = device_memory(d).used_bytes;
-    assert_ok(buffer_open_pinned(d, 1000, readable, "p", &p, &memory, NULL));
+    assert_ok(buffer_open_pinned(d, 1000, "p", &p, &memory, NULL));
     assert_non_null(memory);
     assert_ok(buffer_open(d, 1000, BUFFER_IO, "a", &a, NULL));
     for (int round = 0; round < 3; round++) {
@@ -198,12 +198,6 @@ static void pinned_memory(struct device *d, bool readable)
     assert_int_equal(device_memory(d).used_bytes, used);
 }
 
-static void pinned(struct device *d)
-{
-    pinned_memory(d, true);
-    pinned_memory(d, false); /* a test may read it nevertheless */
-}
-
 static void test_pinned(void **state)
 {
     (void)state;
@@ -216,32 +210,32 @@ static void test_staging(void **state)
     each_device_and_as_gpu(staging);
 }
 
-static enum status upload_part(struct device *d, struct buffer *a, uint64_t offset, int fd,
-                               uint64_t file_offset, uint64_t n)
+static enum status upload_part(struct device *d, struct buffer *a, uint64_t offset,
+                               struct readers_source from, uint64_t from_offset, uint64_t n)
 {
-    const struct file_part part = {fd, file_offset, n};
-    return staging_upload_file(d, a, offset, &part, NULL, "upload", NULL);
+    const struct upload_part part = {from, from_offset, n};
+    return staging_upload_part(d, a, offset, &part, NULL, "upload", NULL);
 }
 
 /* What a call begins to read for the next one is what that gets, whether it comes, comes otherwise,
  * is interrupted by an upload from memory, or never. */
-static void reading_ahead(struct device *d, struct buffer *a, int fd, const unsigned char *bytes,
-                          unsigned char *to)
+static void reading_ahead(struct device *d, struct buffer *a, struct readers_source from,
+                          const unsigned char *bytes, unsigned char *to)
 {
     static const uint64_t sizes[] = {0, 1, STAGING_BYTES + 7, STAGING_BYTES * STAGING_READS + 3};
     enum { N = sizeof sizes / sizeof *sizes };
     for (unsigned first = 0; first < N; first++)
         for (unsigned next = 0; next < N; next++)
             for (unsigned comes = 0; comes < 4; comes++) {
-                const struct file_part part = {fd, 11, sizes[first]};
-                const struct file_part then = {fd, 5, sizes[next]};
+                const struct upload_part part = {from, 11, sizes[first]};
+                const struct upload_part then = {from, 5, sizes[next]};
                 /* as announced, elsewhere, shorter, as announced after another upload */
-                const struct file_part came = {fd, comes == 1 ? 6 : 5,
-                                               comes == 2 ? sizes[next] / 2 : sizes[next]};
-                assert_ok(staging_upload_file(d, a, 0, &part, &then, "upload", NULL));
+                const struct upload_part came = {from, comes == 1 ? 6 : 5,
+                                                 comes == 2 ? sizes[next] / 2 : sizes[next]};
+                assert_ok(staging_upload_part(d, a, 0, &part, &then, "upload", NULL));
                 if (comes == 3)
                     assert_ok(staging_upload(d, a, part.n, bytes, 9, "upload", NULL));
-                assert_ok(staging_upload_file(d, a, part.n, &came, &then, "upload", NULL));
+                assert_ok(staging_upload_part(d, a, part.n, &came, &then, "upload", NULL));
                 assert_ok(queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, NULL));
                 assert_ok(queue_read(d, QUEUE_COMPUTE, a, 0, to, part.n + came.n, "down", NULL));
                 assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
@@ -250,9 +244,9 @@ static void reading_ahead(struct device *d, struct buffer *a, int fd, const unsi
             }
 }
 
-/* A file of more than the ring holds; then one that is too short, after which the ring still works.
- */
-static void staging_of_files(struct device *d)
+/* A file and memory of more than the ring holds; then a file that is too short, after which the
+ * ring still works. */
+static void staging_of_parts(struct device *d)
 {
     const uint64_t n = (uint64_t)2 * STAGING_SLOTS * STAGING_BYTES + STAGING_BYTES / 2 + 5;
     unsigned char *bytes = malloc(n), *to = malloc(n);
@@ -270,29 +264,32 @@ static void staging_of_files(struct device *d)
         bytes[i] = (unsigned char)((i * 2654435761u) >> 11);
     assert_int_equal(write(fd, bytes, n), (ssize_t)n);
     struct buffer *a = open_buffer(d, n);
-    for (unsigned round = 0; round < 2; round++) {
-        assert_ok(upload_part(d, a, 1, fd, 3, n - 4));
+    const struct readers_source file = {fd, NULL}, memory = {-1, bytes};
+    for (unsigned round = 0; round < 4; round++) {
+        assert_ok(upload_part(d, a, 1, round % 2 == 0 ? file : memory, 3, n - 4));
+        memset(to, 0, n);
         assert_ok(queue_order(d, QUEUE_TRANSFER, QUEUE_COMPUTE, NULL));
         assert_ok(queue_read(d, QUEUE_COMPUTE, a, 1, to, n - 4, "down", NULL));
         assert_ok(queue_wait(d, QUEUE_COMPUTE, NULL));
         assert_memory_equal(to, bytes + 3, n - 4);
-        const struct file_part too_long = {fd, 100, n};
-        assert_int_equal(staging_upload_file(d, a, 0, &too_long, NULL, "upload", &e), ST_IO);
+        const struct upload_part too_long = {file, 100, n};
+        assert_int_equal(staging_upload_part(d, a, 0, &too_long, NULL, "upload", &e), ST_IO);
         assert_non_null(strstr(e.text, "the file ends"));
     }
-    reading_ahead(d, a, fd, bytes, to);
-    const struct file_part whole = {fd, 0, n};
-    assert_int_equal(staging_upload_file(d, a, 1, &whole, NULL, "upload", &e), ST_INVALID);
+    reading_ahead(d, a, file, bytes, to);
+    reading_ahead(d, a, memory, bytes, to);
+    const struct upload_part whole = {file, 0, n};
+    assert_int_equal(staging_upload_part(d, a, 1, &whole, NULL, "upload", &e), ST_INVALID);
     buffer_close(a);
     close(fd);
     free(bytes);
     free(to);
 }
 
-static void test_staging_of_files(void **state)
+static void test_staging_of_parts(void **state)
 {
     (void)state;
-    each_device_and_as_gpu(staging_of_files);
+    each_device_and_as_gpu(staging_of_parts);
 }
 
 /* D11, D16: a typed error with the need and the limit; the device goes on working. */
@@ -627,7 +624,7 @@ int main(void)
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_fills),
         cmocka_unit_test(test_staging),
-        cmocka_unit_test(test_staging_of_files),
+        cmocka_unit_test(test_staging_of_parts),
         cmocka_unit_test(test_pinned),
         cmocka_unit_test(test_too_large_images),
         cmocka_unit_test(test_too_much),

@@ -1,7 +1,8 @@
 /* Layers that stream: which ones, and that a model with some or all of its layers streaming gives
  * exactly the logits of the same model with every layer in place, on every device and with CPU
- * devices treated as GPUs (pinned memory, pieces through the staging ring); what the load report
- * says; too small a limit; NaN in a layer that streams; and profiling turned on in between.
+ * devices treated as GPUs: layers in ordinary memory through the staging ring, in pinned memory,
+ * and some in each; layers of several pieces; what the load report says; too small a limit; NaN in
+ * a layer that streams; and profiling turned on in between.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -38,15 +39,22 @@ struct world {
     struct model *model;
 };
 
-/* as_gpu: the device is said to be one with memory of its own. */
-static void open_world(struct world *w, uint32_t device, bool as_gpu)
+/* What a CPU device is said to be. */
+enum guise { AS_IT_IS, AS_DISCRETE, AS_INTEGRATED, AS_SMALL, GUISE_COUNT };
+static const char *const guise_names[GUISE_COUNT] = {
+    "", " as a discrete GPU", " as an integrated GPU", " as one with memory for two pinned layers"};
+
+static void open_world(struct world *w, uint32_t device, enum guise guise)
 {
     const struct engine_options options = {.device = {.cache_dir = getenv("OINFER_TEST_CACHE")},
                                            .stepwise = true};
     memset(w, 0, sizeof *w);
     ASSERT_OK(engine_open(devices, device, &options, &w->engine, e));
-    if (as_gpu)
-        w->engine->device->info.kind = DEVICE_DISCRETE_GPU;
+    struct device_info *info = &w->engine->device->info;
+    if (guise != AS_IT_IS) {
+        info->kind = guise == AS_DISCRETE ? DEVICE_DISCRETE_GPU : DEVICE_INTEGRATED_GPU;
+        info->unified_memory = guise != AS_DISCRETE;
+    }
 }
 
 static void unload(struct world *w)
@@ -199,10 +207,41 @@ static void check_report(const struct world *w, uint64_t limit, uint32_t n_strea
     const struct device_memory memory = device_memory(w->engine->device);
     assert_int_equal(r->n_layer, N_LAYER);
     assert_int_equal(r->n_streamed, n_streamed);
-    assert_true(r->stream_bytes > 0 && r->stream_gb_s > 0.0 && r->stream_pinned);
+    assert_true(r->stream_bytes > 0 && r->stream_gb_s > 0.0);
     assert_true(memory.peak_bytes <= limit);
     assert_int_equal(memory.weights_bytes, r->weights_bytes);
     assert_non_null(w->model->context.streamer);
+}
+
+/* Where the layers lie. */
+static void check_way(const struct world *w, enum guise guise)
+{
+    const struct load_report *r = model_load_report(w->model);
+    const struct device_info *info = device_info(w->engine->device);
+    const bool copies = info->kind == DEVICE_CPU || info->kind == DEVICE_HOST;
+    if (copies || info->kind == DEVICE_DISCRETE_GPU)
+        assert_int_equal(r->n_pinned, 0);
+    if (guise == AS_INTEGRATED)
+        assert_int_equal(r->n_pinned, r->n_streamed);
+    if (guise == AS_SMALL)
+        assert_int_equal(r->n_pinned, 2);
+    assert_int_equal(r->n_staged, copies ? 0 : r->n_streamed - r->n_pinned);
+}
+
+/* Loads it anew where there is room to pin two layers and a half. */
+static void reload_small(struct world *w, uint64_t limit)
+{
+    const struct device_memory m = device_memory(w->engine->device);
+    const struct load_report *r = model_load_report(w->model);
+    const uint64_t layer = r->stream_bytes / r->n_streamed;
+    const uint64_t taken = m.used_bytes + m.staging_bytes - r->n_pinned * layer +
+                           weights_loading_bytes(w->model->weights);
+    struct device_info *info = &w->engine->device->info;
+    const uint64_t whole = info->global_bytes;
+    unload(w);
+    info->global_bytes = (taken + layer * 5 / 2) * 8 / 7;
+    ASSERT_OK(load(w, limit, e));
+    info->global_bytes = whole;
 }
 
 static const struct tiny models[] = {
@@ -210,6 +249,8 @@ static const struct tiny models[] = {
     {.name = "q8_0, biases", .dtype = DT_Q8_0, .dtype_v = DT_COUNT, .biases = true},
     {.name = "q4_k and q6_k", .dtype = DT_Q4_K, .dtype_v = DT_Q6_K},
     {.name = "f16", .dtype = DT_F16, .dtype_v = DT_COUNT},
+    /* layers of more than is read ahead, in pieces the last of which is short */
+    {.name = "f16, large", .dtype = DT_F16, .dtype_v = DT_COUNT, .n_ff = 12800},
 };
 
 static void open_model(struct world *w, const struct tiny *wanted)
@@ -221,17 +262,22 @@ static void open_model(struct world *w, const struct tiny *wanted)
     t.biases = wanted->biases;
     t.poison = wanted->poison;
     t.n_layer = N_LAYER;
+    if (wanted->n_ff > 0)
+        t.n_ff = wanted->n_ff;
     ASSERT_OK(tiny_write(&t, path, e));
     model_file_close(w->file);
     ASSERT_OK(model_file_open(path, &w->file, e));
 }
 
+/* Which of them: first, and the one after the last. */
+static const size_t guise_models[GUISE_COUNT][2] = {{0, 4}, {0, 5}, {0, 1}, {0, 1}};
+
 /* The script with every layer in place, with the fewest streaming, and with all of them. */
-static void compare(struct world *w, const struct tiny *t, const char *label)
+static void compare(struct world *w, const struct tiny *t, enum guise guise, const char *label)
 {
     struct answer in_place, streamed;
     struct err err;
-    char name[256];
+    char name[288];
     open_model(w, t);
     ASSERT_OK(load(w, PLENTY, e));
     assert_int_equal(model_load_report(w->model)->n_streamed, 0);
@@ -243,6 +289,9 @@ static void compare(struct world *w, const struct tiny *t, const char *label)
     for (uint32_t n_streamed = STREAMER_SLOTS + 1; n_streamed <= N_LAYER;
          n_streamed += N_LAYER - STREAMER_SLOTS - 1) {
         ASSERT_OK(load(w, limit, e));
+        if (guise == AS_SMALL)
+            reload_small(w, limit);
+        check_way(w, guise);
         check_report(w, limit, n_streamed);
         snprintf(name, sizeof name, "%s, %s, %u layers stream", label, t->name, n_streamed);
         run_script(w, &streamed, NULL);
@@ -263,14 +312,14 @@ static void streamed_logits_are_those_in_place(void **state)
     (void)state;
     for (uint32_t d = 0; d < device_list_count(devices); d++) {
         const struct device_info *info = device_list_at(devices, d);
-        for (int as_gpu = 0; as_gpu < (info->kind == DEVICE_CPU ? 2 : 1) && info->available;
-             as_gpu++) {
+        const int n = info->kind == DEVICE_CPU ? GUISE_COUNT : 1;
+        for (int guise = 0; guise < n && info->available; guise++) {
             struct world w;
-            char label[160];
-            snprintf(label, sizeof label, "%s%s", info->name, as_gpu ? " as a GPU" : "");
-            open_world(&w, d, as_gpu);
-            for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-                compare(&w, &models[i], label);
+            char label[192];
+            snprintf(label, sizeof label, "%s%s", info->name, guise_names[guise]);
+            open_world(&w, d, (enum guise)guise);
+            for (size_t i = guise_models[guise][0]; i < guise_models[guise][1]; i++)
+                compare(&w, &models[i], (enum guise)guise, label);
             close_world(&w);
         }
     }
@@ -280,7 +329,8 @@ static void streamed_logits_are_those_in_place(void **state)
 
 static void open_streaming(struct world *w, const struct tiny *t)
 {
-    open_world(w, 0, device_list_at(devices, 0)->kind != DEVICE_HOST);
+    const bool host = device_list_at(devices, 0)->kind == DEVICE_HOST;
+    open_world(w, 0, host ? AS_IT_IS : AS_DISCRETE);
     open_model(w, t);
     ASSERT_OK(load(w, PLENTY, e));
     const uint64_t whole = whole_bytes(w);
@@ -371,7 +421,7 @@ static void without_an_option_cpus_do_not_stream(void **state)
     uint32_t d = 0;
     while (device_list_at(devices, d)->kind < DEVICE_CPU) /* the last is `host` */
         d++;
-    open_world(&w, d, false);
+    open_world(&w, d, AS_IT_IS);
     open_model(&w, &models[0]);
     ASSERT_OK(load(&w, PLENTY, e));
     const uint64_t whole = whole_bytes(&w);
