@@ -3,7 +3,7 @@ are wrong. What the tunings keep goes into a copy of the cache folder.
 
   soak.py --daemon OINFERD --model MODEL [--minutes 30 | --seconds N] [--clients 8] [--cache-dir DIR] [--device D]
 
-Passes when resident memory after the warm-up (the first quarter) stays within 2 % (and 2 MiB) of what it was then, every
+Passes when resident memory after the warm-up stays within 2 % (and 2 MiB) of what it was then, every
 answer that can be foretold was right, and no error was of a kind that its request did not ask for. On a CPU a greedy text is
 the same however it is batched; kernels of GPUs add in another order for other batches, so there two texts may part, but only
 where the two best tokens are as good as equal. The last line of the output says what was done.
@@ -25,6 +25,7 @@ from client import Connection  # noqa: E402
 from daemon import Daemon      # noqa: E402
 
 GROWTH, GROWTH_KIB = 0.02, 2048
+WARM_TUNINGS = 64  # tunings that have run all kinds of kernels; the warm-up is that and a quarter of the time
 NEAR_TIE = 0.1  # of logits: where greedy texts of a GPU may part
 PROMPTS = ["once upon a time", "the", "a b c d e f g h", "numbers: 1 2 3 4", "x" * 100]
 
@@ -150,11 +151,14 @@ class Soak:
         if state not in ("done", "forgotten") and not (state == "cancelled" and late):
             self.problem(f"{path}: {state}")
 
-    async def client(self, end):
+    def tunings(self):
+        return sum(count for name, count in self.counts.items() if name.startswith("tuning "))
+
+    async def client(self):
         kinds = [self.greedy] * 10 + [self.sampled] * 8 + [self.stream] * 8 + [self.leave] * 4 + [self.tuning] + 2 * [
             self.wrong, self.others, self.tokens, self.operators]
         c = await Connection(self.port).open()
-        while time.monotonic() < end and len(self.problems) < 20:
+        while time.monotonic() < self.end and len(self.problems) < 20:
             kind = self.dice.choice(kinds)
             try:
                 await asyncio.wait_for(kind(c), 120)
@@ -165,20 +169,25 @@ class Soak:
         c.close()
 
 
-async def measure(daemon, end, samples):
-    while time.monotonic() < end:
+async def measure(soak, daemon, seconds, samples):
+    """Resident memory of each half second after the warm-up, which takes from a quarter of the seconds to twice as many."""
+    start = time.monotonic()
+    while time.monotonic() < start + seconds / (4 if soak.tunings() >= WARM_TUNINGS or soak.problems else 0.5):
+        soak.end = time.monotonic() + seconds * 3 / 4
+        await asyncio.sleep(0.5)
+    while time.monotonic() < soak.end:
         samples.append((time.monotonic(), daemon.resident_kib()))
         await asyncio.sleep(0.5)
 
 
 async def run(daemon, seconds, clients, samples):
     soak = Soak(daemon.port, 3)
+    soak.end = time.monotonic() + seconds
     c = await Connection(daemon.port).open()
     _, _, data = await c.request("GET", "/v1/devices")
     c.close()
     soak.invariant = all(device["kind"] in ("cpu", "host") for device in json.loads(data)["data"] if device["in_use"])
-    end = time.monotonic() + seconds
-    await asyncio.gather(measure(daemon, end, samples), *(soak.client(end) for _ in range(clients)))
+    await asyncio.gather(measure(soak, daemon, seconds, samples), *(soak.client() for _ in range(clients)))
     return soak
 
 
@@ -217,8 +226,8 @@ def soak_daemon(o, arguments):
         daemon.kill()
         raise
     kib = [value for _, value in samples]
-    quarter = max(1, len(kib) // 4)
-    warm, last = middle(kib[quarter:2 * quarter] or kib), middle(kib[-quarter:])
+    third = max(1, len(kib) // 3)
+    warm, last = middle(kib[:third]), middle(kib[-third:])
     problems = soak.problems + log
     if last > warm * (1 + GROWTH) + GROWTH_KIB:
         problems.append(f"resident memory grew from {warm} to {last} KiB")
