@@ -10,25 +10,6 @@
 
 #include "engine/ops/trial.h"
 
-/* Calls `test` with each OpenCL device that works; says so if there is none. */
-static void on_devices(void (*test)(struct device *))
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i + 1 < device_list_count(ops_list); i++) {
-        const struct device_options options = {0};
-        struct device *d;
-        if (!device_list_at(ops_list, i)->available)
-            continue;
-        assert_int_equal(device_open(ops_list, i, &options, &d, NULL), ST_OK);
-        print_message("device %u: %s\n", i, device_list_at(ops_list, i)->name);
-        test(d);
-        device_close(d);
-        n++;
-    }
-    if (n == 0)
-        print_message("skipped: %s\n", device_list_hint(ops_list));
-}
-
 static void expect_right(struct device *d, const struct variant *v, const union op_params *params,
                          enum dtype dtype)
 {
@@ -84,7 +65,7 @@ static void long_loops_on(struct device *d)
 static void long_loops(void **state)
 {
     (void)state;
-    on_devices(long_loops_on);
+    ops_on_devices(long_loops_on);
 }
 
 /* Forced by name, a variant that loops too long is refused; nowhere does it give wrong numbers. */
@@ -107,7 +88,7 @@ static void refused_on(struct device *d)
 static void too_long_loops_are_refused(void **state)
 {
     (void)state;
-    on_devices(refused_on);
+    ops_on_devices(refused_on);
 }
 
 /* matmul adds to y itself where c is y, also where the sums are made in several parts of k. */
@@ -157,7 +138,7 @@ static void in_place_on(struct device *d)
 static void matmul_adds_in_place(void **state)
 {
     (void)state;
-    on_devices(in_place_on);
+    ops_on_devices(in_place_on);
 }
 
 /* D29: rows as many as vocabularies have, an odd number among them. */
@@ -180,7 +161,7 @@ static void vocabulary_on(struct device *d)
 static void vocabulary_sized_rows(void **state)
 {
     (void)state;
-    on_devices(vocabulary_on);
+    ops_on_devices(vocabulary_on);
 }
 
 /* D8: activations of 1e5 and more become the largest half, not infinity; NaN stays NaN. */
@@ -214,7 +195,7 @@ static void halves_saturate(void **state)
     struct device *host = ops_host();
     halves_on(host);
     device_close(host);
-    on_devices(halves_on);
+    ops_on_devices(halves_on);
 }
 
 int main(void)

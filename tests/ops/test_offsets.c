@@ -87,24 +87,6 @@ static void fill(float *x, uint64_t n, float first)
         x[i] = first + (float)(i % 509) * 0x1p-9f;
 }
 
-static void on_devices(void (*test)(struct device *))
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i + 1 < device_list_count(ops_list); i++) {
-        const struct device_options options = {0};
-        struct device *d;
-        if (!device_list_at(ops_list, i)->available)
-            continue;
-        assert_int_equal(device_open(ops_list, i, &options, &d, NULL), ST_OK);
-        print_message("device %u: %s\n", i, device_list_at(ops_list, i)->name);
-        test(d);
-        device_close(d);
-        n++;
-    }
-    if (n == 0)
-        print_message("skipped: %s\n", device_list_hint(ops_list));
-}
-
 static void run(struct device *d, const struct variant *v, const struct op_call *call)
 {
     struct err e = {0};
@@ -187,7 +169,7 @@ static void argmax_rows_on(struct device *d)
 static void rows_of_argmax(void **state)
 {
     (void)state;
-    on_devices(argmax_rows_on);
+    ops_on_devices(argmax_rows_on);
 }
 
 /* A table of which only the first and the last row exist. */
@@ -238,7 +220,7 @@ static void rows_of_tables(void **state)
     struct device *host = ops_host();
     embed_on(host);
     device_close(host);
-    on_devices(embed_on);
+    ops_on_devices(embed_on);
 }
 
 /* Results of linear, rows of y 256 MiB apart: every variant that reads files' layouts and floats.
@@ -296,7 +278,7 @@ static void linear_y_on(struct device *d)
 static void strides_of_results(void **state)
 {
     (void)state;
-    on_devices(linear_y_on);
+    ops_on_devices(linear_y_on);
 }
 
 /* ---- all of the tensor is walked: by the variants that take seconds for it on two cores ---- */
@@ -451,7 +433,7 @@ static void whole_tensors(void **state)
 #ifdef SANITIZED
     print_message("skipped: the kernels are the same as without a sanitizer\n");
 #else
-    on_devices(whole_tensors_on);
+    ops_on_devices(whole_tensors_on);
 #endif
 }
 

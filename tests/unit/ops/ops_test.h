@@ -64,6 +64,25 @@ static inline struct device *ops_first_device(const struct device_options *optio
     return ops_device_of(DEVICE_HOST, options);
 }
 
+/* Calls `test` with each OpenCL device that works; says so if there is none. */
+static inline void ops_on_devices(void (*test)(struct device *))
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i + 1 < device_list_count(ops_list); i++) {
+        const struct device_options options = {0};
+        struct device *d;
+        if (!device_list_at(ops_list, i)->available)
+            continue;
+        assert_int_equal(device_open(ops_list, i, &options, &d, NULL), ST_OK);
+        print_message("device %u: %s\n", i, device_list_at(ops_list, i)->name);
+        test(d);
+        device_close(d);
+        n++;
+    }
+    if (n == 0)
+        print_message("skipped: %s\n", device_list_hint(ops_list));
+}
+
 /* A tensor of n bytes that hold `from` (NULL: zeros). Close its buffer when done. */
 static inline struct tensor ops_tensor(struct device *d, const void *from, uint64_t n,
                                        enum dtype dtype)
