@@ -52,7 +52,7 @@ static void bayes_finds_the_best_of_recorded_grids(void **state)
         print_message("%s, %u valid points: bayes %u of %d and %u of %d, random %u of %d\n",
                       file->d_name, g.n_valid, first, SEEDS, others, OTHERS, random, SEEDS);
         n_failed += g.n_valid < VALID_MIN || first < SEEDS * 9 / 10 ||
-                    others < OTHERS * (is_short ? 6 : 9) / 10 || random > first;
+                    others < (is_short ? OTHERS * 2 / 3 : OTHERS * 9 / 10) || random > first;
         n_files++;
         grid_close(&g);
     }
