@@ -5,11 +5,14 @@
  *   softmax                           NMSE <= 1e-10
  *   f16 storage                       NMSE <= 1e-6
  *   int8 blocks in or out             NMSE <= 5e-4
- *   products of f32                   |err| <= 4 sqrt(k) eps |a||b| per element: linear, matmul,
- *                                     conv2d, sparse_gemv. What is added (a bias, a residual, beta
- * c) counts as much as |a||b| linear, quantised weights         NMSE <= 1e-9 linear, f16
- * activations           NMSE <= 1e-6: the weights become halves too argmax, top_k equal NMSE = sum
- * (got - want)^2 / sum want^2.
+ *   products of f32                   |err| <= 4 sqrt(k) eps |a||b| per element
+ *                                     (linear, matmul, conv2d, sparse_gemv; what is
+ *                                     added, a bias, a residual or beta c, counts as |a||b| does)
+ *   linear, quantised weights         NMSE <= 1e-9
+ *   linear, f16 activations           NMSE <= 1e-6: the weights become halves too
+ *   argmax, top_k                     equal
+ *
+ * NMSE = sum (got - want)^2 / sum want^2.
  */
 #include <float.h>
 #include <inttypes.h>
